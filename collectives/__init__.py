@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from collectives import open_mpi
 from collectives.agreement import agree
 from collectives.errors import (
     AlgorithmError,
@@ -38,6 +39,9 @@ __all__ = [
     "check_algorithm",
     "make_schedule",
 ]
+
+
+open_mpi.quiet_windows()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,9 @@
-"""Agreement: check that all ranks are about to do the same thing."""
+"""Agreement: check that all ranks are about to do the same thing, and that none has an error."""
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NoReturn
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from collectives.abort import abort
-from collectives.errors import DisagreementError
+from collectives.errors import CollectiveError, DisagreementError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+PATIENCE = 5.0  # seconds for which a rank with an error waits for others, which may be in the collective already
+POLL = 1e-3  # seconds
 
 
 def agree(comm: MPI.Intracomm, values: Mapping[str, str]) -> None:
@@ -31,6 +35,57 @@ def agree(comm: MPI.Intracomm, values: Mapping[str, str]) -> None:
     comm.Allreduce(MPI.IN_PLACE, extremes, MPI.MAX)
     if extremes[0] != -extremes[1]:
         raise DisagreementError(_difference(comm.allgather(dict(values))))
+
+
+def share(
+    comm: MPI.Intracomm,
+    error: CollectiveError | None,
+    holds: bool = True,
+    entered: int = 0,
+    may_run: str = "",
+) -> bool:
+    """Return whether something `holds` on all ranks; raise, on all, the error of the first rank that has one.
+
+    Collective over `comm`; it costs one allreduce of 32 bytes where there is no error.
+
+    - `entered`: how many calls this rank has entered, by which the ranks know that they are in the same one.
+    - `may_run`: the call, if other ranks may be running it already, which then never come here. A rank that has an
+      error waits PATIENCE seconds for them, and ends the job.
+    """
+    from mpi4py import MPI
+
+    if comm.size == 1 and error is not None:
+        raise error
+    found = np.array([error is not None, not holds, entered, -entered], np.int64)
+    request = comm.Iallreduce(MPI.IN_PLACE, found, MPI.MAX)
+    if error is not None and may_run and not _is_complete(request):
+        end_job(comm, f"rank {comm.rank}: {may_run}: {error}")
+    request.Wait()
+    if found[0]:
+        _raise_first(comm, error, may_run, bool(found[2] == -found[3]))
+    return not found[1]
+
+
+def _is_complete(request: MPI.Request) -> bool:
+    """Return whether a request is complete within PATIENCE seconds."""
+    end = time.monotonic() + PATIENCE
+    while not request.Test():
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL)
+    return True
+
+
+def _raise_first(comm: MPI.Intracomm, error: CollectiveError | None, call: str, in_step: bool) -> NoReturn:
+    """Raise the error of the first rank that has one, on all ranks; end the job where they are in different calls."""
+    errors = comm.allgather(error)
+    rank, first = next((rank, one) for rank, one in enumerate(errors) if one is not None)
+    if not in_step:
+        if comm.rank == rank:
+            end_job(comm, f"rank {rank}: {call}: {first}")
+        comm.Barrier()  # which the end of the job ends
+    where = "" if {str(one) for one in errors} == {str(first)} else f"rank {rank}: "
+    raise type(first)(f"{where}{first}")
 
 
 def end_job(comm: MPI.Intracomm, problem: str) -> NoReturn:

@@ -10,21 +10,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from collectives import tuning
-from collectives.agreement import agree, end_job
-from collectives.arguments import check_array, problem_of
+from collectives.agreement import agree, share
+from collectives.arguments import (
+    ArgumentCheck,
+    Checked,
+    attempt,
+    check_comm,
+    check_parts,
+    check_question,
+    on_device,
+    shape_of,
+    shown,
+)
 from collectives.errors import ArgumentError, CollectiveError, DeviceFault
 from collectives.execution import window
 from collectives.execution.device.choice import NCCL
 from collectives.execution.device.nccl import NcclCommunicators
 from collectives.execution.maker import Call, PlanMaker, split
 from collectives.execution.node import NodeComm
-from collectives.execution.operations import TYPES, operation
 from collectives.execution.plans import Plan, kept
 from collectives.group import Group
 from collectives.loss import noticing
+from collectives.progress import PROGRESS
 from collectives.revocable import Revocable
-from collectives.schedules.algorithms import LEADERS, Choice, check_algorithm, with_chain_size
-from collectives.schedules.registry import VERBS
+from collectives.schedules.algorithms import LEADERS, Choice, check_algorithm
 from collectives.supernodes import Supernodes, as_text, describe_crossing, find_supernodes
 from collectives.tuning.table import Shape
 
@@ -47,8 +56,9 @@ class Communicator(Revocable):
 
     The first call with a given operation, size, type, root and algorithm makes a plan. There the ranks check that they
     agree, and rank 0 chooses what "auto" does, as suits the memory of the arrays; a `dup` chooses again. Later calls
-    run the plan and check nothing across ranks; `check=True` checks again. An invalid array in such a later call ends
-    the job with one line, since other ranks already wait.
+    run the plan and check nothing across ranks; `check=True` checks again. A mistake that all ranks make in such a
+    later call is an error on all. One that a rank makes alone ends the job with one line, after 5 seconds, since the
+    others are in the collective already.
 
     - `comm`: MPI communicator; it is duplicated.
     - `table`: rank 0's table for "auto"; the shipped one by default.
@@ -64,6 +74,8 @@ class Communicator(Revocable):
     methods raise RankLostError once a rank is lost: see `collectives.loss`.
     """
 
+    progress = PROGRESS
+
     @noticing
     def __init__(
         self,
@@ -77,22 +89,34 @@ class Communicator(Revocable):
         through_host: bool = False,
     ):
         super().__init__()
+        check_comm(comm)
         self.comm, self.rank, self.size, self.table = comm.Dup(), comm.rank, comm.size, table
-        self._on_rank_0(self._take_table)
-        self.agree({"the group": str(group), "the supernodes": as_text(supernodes)})
-        self.group = group or Group.from_comm(self.comm)
-        if supernodes:
-            self.group = find_supernodes(self.comm, self.group, supernodes)
+        try:
+            share(self.comm, attempt(lambda: check_parts(self.size, table, group, node, supernodes))[1])
+            self.group = self._agree_on(group, supernodes)
+        except CollectiveError as error:
+            if error.alike:
+                self.comm.Free()
+            raise
         self._local = split(self.comm, self.group.nodes[self.rank])
         self.node, self._owns = NodeComm(self._local, node), node is None
         networks, peers = zip(*self.comm.allgather((tuning.network(), self.node.has_peers)), strict=True)
         self._network, self.has_peers = networks[0], all(peers)
         self._plans: dict[tuple[Call, int], Plan] = {}  # the same keys on all ranks
+        self._entered = 0  # calls
         self._last: dict[CallArguments, CachedCall] = {}  # by a call's arguments
         self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(deque)  # each plan's keys in `_last`
         self._given_device, self._nccl, self._owns_nccl = device, nccl or NcclCommunicators(), nccl is None
+        self._arguments = ArgumentCheck(self.rank, self.size, self._device_for)
         over = self.comm, self._local, self.group, self.node
         self._maker = PlanMaker(*over, self._device_for, self._nccl, through_host)
+
+    def _agree_on(self, group: Group | None, supernodes: Supernodes) -> Group:
+        """Return the group of the ranks, and take the table. Raise what is wrong with either, on all ranks."""
+        self._on_rank_0(self._take_table)
+        self.agree({"the group": str(group), "the supernodes": as_text(supernodes)})
+        group = group or Group.from_comm(self.comm)
+        return find_supernodes(self.comm, group, supernodes) if supernodes else group
 
     @staticmethod
     def now() -> float:
@@ -117,14 +141,24 @@ class Communicator(Revocable):
 
         On the CPU that is a window which the ranks of a node share; the memory stays valid until `give_back` or `free`.
         With `device="cuda"` it is a CuPy array on the current GPU. All ranks of a node pass the same shape and type.
-        Raise ArgumentError on all ranks for an unknown device, and where a rank has no CuPy or no GPU.
+        Raise ArgumentError on all ranks for an unknown device, and where a rank has no CuPy or no GPU;
+        DisagreementError where the ranks of a node differ.
         """
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        if device == "cpu":
-            return self.node.empty(shape, np.dtype(dtype))
-        self._raise_first(self.comm.allgather(problem_of(lambda: self._device_for(device))))
-        array: np.ndarray = self._device_for(device).zeros(shape, np.dtype(dtype))
+        form, error = attempt(lambda: self._form(shape, dtype, device))
+        share(self.comm, error)
+        assert form is not None
+        agree(self.node.comm, {"the shape": str(form[0]), "the type": str(form[1]), "the device": device})
+        array: np.ndarray = (self.node.empty if device == "cpu" else self._device_for(device).zeros)(*form)
         return array
+
+    def _form(self, shape: Any, dtype: Any, device: Any) -> tuple[tuple[int, ...], np.dtype]:
+        """Return the shape and the type of a new array. Raise ArgumentError for invalid ones."""
+        if device != "cpu":
+            self._device_for(device)
+        kind = np.dtype(dtype)
+        if kind.hasobject:
+            raise ArgumentError(f"dtype is {kind}: ranks can't share Python objects")
+        return shape_of(shape), kind
 
     def reduce(
         self,
@@ -183,8 +217,7 @@ class Communicator(Revocable):
         `shared` is whether the arrays are from `empty`. Collective. Raise ArgumentError for an unknown collective,
         AlgorithmError for an unknown algorithm.
         """
-        _check_verb(what)
-        check_algorithm(what, algorithm)
+        share(self.comm, attempt(lambda: check_question(what, nbytes, algorithm))[1])
 
         def say() -> str:
             choice = self._choose(what, nbytes, shared) if algorithm == "auto" else Choice(algorithm, why="as asked")
@@ -228,32 +261,48 @@ class Communicator(Revocable):
         `staged` says that the plan advances only now and then, while its rank computes. "auto" then leaves out the MPI
         library's own collectives. The other arguments are those of `reduce`.
         """
-        algorithm = with_chain_size(algorithm, chain_size)
-        root = 0 if what == "allreduce" else root
-        if what == "reduce" and self.rank != root:
-            recv = None
-        elif what != "bcast" and recv is None:
-            recv = send
-        problem = self._problem(what, send, recv, op, root)
-        if not problem and send.dtype not in TYPES:
-            send = _bytes(send)
-        call = Call(what, op, root, *_content(send), algorithm, chunk_bytes, staged, memory_of(send))
-        plan = self._plans.get((call, number))
-        if problem and not check and self._others_may_run(call, number, send):
-            end_job(self.comm, f"rank {self.rank}: {what}: {problem}")
-        if plan is None or check:
-            arrays = [array for array in (send, recv) if array is not None]
-            held = not problem and call.memory == "host" and all(self.node.holds(array) for array in arrays)
-            shared = self._agree(call, problem, held)
+        self._entered += 1
+        given = what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check, number, staged
+        return self._plan(given)
+
+    def _plan(self, given: tuple[Any, ...]) -> Plan:
+        """Return the plan of the arguments of `plan`, bound to the arrays."""
+        if not self.comm:
+            raise ArgumentError(f"{_named(given[0])}: this communicator has been freed")
+        checked, error = attempt(lambda: self._arguments.checked(*given))
+        plan = None if checked is None else self._plans.get((checked.call, checked.number))
+        if checked is None or plan is None or checked.check:
+            plan = self._agreed_plan(given[0], checked, error, plan)
+        assert checked is not None
+        plan.bind(checked.send, checked.recv)
+        return plan
+
+    def _agreed_plan(
+        self, what: Any, checked: Checked | None, error: CollectiveError | None, plan: Plan | None
+    ) -> Plan:
+        """Return `plan`, or without one a new plan, once all ranks agree on the call. Collective.
+
+        Raise on all ranks what is wrong on any. Ranks that know a plan may be running it, without a word to this one.
+        """
+        if checked is not None:
+            error = attempt(lambda: check_algorithm(checked.call.what, checked.call.algorithm))[1]
+        held = checked is not None and self._is_held(checked)
+        shared = share(self.comm, error, held, self._entered, _named(what) if self._plans else "")
+        assert checked is not None
+        call = checked.call
+        self.agree(call.described())
         if plan is None:
             choice = self._on_rank_0(lambda: self._choice(call, shared))
-            plan = self._plans[call, number] = self._maker.make(call, choice)
-        plan.bind(send.reshape(-1), None if recv is None else recv.reshape(-1))
+            plan = self._plans[call, checked.number] = self._maker.make(call, choice)
         return plan
 
     @noticing
-    def agree(self, values: Mapping[str, str]) -> None:
-        """Raise DisagreementError on every rank unless all ranks have the same `values`. Collective."""
+    def agree(self, values: Mapping[str, str], error: CollectiveError | None = None) -> None:
+        """Raise DisagreementError on every rank unless all ranks have the same `values`. Collective.
+
+        Where any rank passes an `error`, raise the first one on all.
+        """
+        share(self.comm, error)
         agree(self.comm, values)
 
     def forget(self) -> None:
@@ -271,14 +320,16 @@ class Communicator(Revocable):
     @noticing
     def has_room(self, nbytes: int) -> bool:
         """Return whether each node has shared memory for `nbytes` a rank, as far as it reports. Collective."""
-        return all(self.comm.allgather(self.size == 1 or window.room() > 1.1 * nbytes * self.node.size))
+        enough, error = attempt(lambda: self.size == 1 or window.room() > 1.1 * nbytes * self.node.size)
+        return share(self.comm, error, bool(enough))
 
     @noticing
     def give_back(self, *arrays: np.ndarray) -> None:
         """Free the memory of arrays that `empty` returned, and all plans. Collective.
 
-        The arrays must not be used afterwards. Raise ArgumentError for an array from elsewhere.
+        The arrays must not be used afterwards. Raise ArgumentError, on all ranks, for an array from elsewhere.
         """
+        share(self.comm, attempt(lambda: [self.node.window_of(one) for one in arrays if not on_device(one)])[1])
         self.forget()
         for array in arrays:
             if not on_device(array):
@@ -286,10 +337,12 @@ class Communicator(Revocable):
 
     @noticing
     def free(self, windows: bool = True) -> None:
-        """Free plans, windows and communicators. Collective.
+        """Free plans, windows and communicators; do nothing a second time. Collective.
 
         With `windows=False`, the same on all ranks, the windows stay until MPI ends, for arrays that are still in use.
         """
+        if not self.comm:
+            return
         self.forget()
         if self._owns and windows:
             self.node.free()
@@ -301,8 +354,12 @@ class Communicator(Revocable):
 
     def _run(self, call: CallArguments, send: np.ndarray, recv: np.ndarray | None, check: bool) -> None:
         """Run the plan of a call. The same arrays find it in the cache: short messages feel every step here."""
-        known = self._last.get(call)
-        if known is None or known.send is not send or known.recv is not recv or check:
+        self._entered += 1
+        try:
+            known = self._last.get(call)
+        except Exception:  # an argument that can be no key
+            known = None
+        if known is None or known.send is not send or known.recv is not recv or check is not False:
             known = self._know(call, send, recv, check)
         plan = known.plan
         if plan.send is not known.bound_send or plan.recv is not known.bound_recv:
@@ -314,8 +371,8 @@ class Communicator(Revocable):
 
     def _know(self, call: CallArguments, send: np.ndarray, recv: np.ndarray | None, check: bool) -> CachedCall:
         """Find a call's plan and cache it, in place of the plan's oldest calls."""
-        what, op, root, algorithm, chain_size, chunk_bytes = call[:-2]
-        plan = self.plan(what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check)
+        what, op, *how = call[:-2]
+        plan = self._plan((what, send, recv, op, *how, check, 0, False))
         if len(self._last) >= MOST_CALLS:
             self._forget_calls()
         self._last[call] = known = CachedCall(plan, send, recv, plan.send, plan.recv)
@@ -335,45 +392,10 @@ class Communicator(Revocable):
             self._given_device = cuda.find()
         return self._given_device
 
-    def _problem(self, what: str, send: Any, recv: Any, op: str, root: int) -> str:
-        """Return why this rank's arguments are invalid, "" if they are valid."""
-        try:
-            _check_verb(what)
-            if not 0 <= root < self.size:
-                raise ArgumentError(f"root {root} is not one of {self.size} ranks")
-            for name, array in (("send", send), ("recv", recv)):
-                if array is not None:
-                    written = name == "recv" or (what == "bcast" and self.rank != root)
-                    check_array(name, array, written, self._device_for if on_device(array) else None)
-            if recv is not None and on_device(recv) != on_device(send):
-                raise ArgumentError(f"recv is in {memory_of(recv)} memory, send in {memory_of(send)} memory")
-            if recv is not None and (recv.dtype, recv.size) != (send.dtype, send.size):
-                raise ArgumentError(f"recv has {recv.size} of {recv.dtype}, send {send.size} of {send.dtype}")
-            if what != "bcast":
-                operation(op, send.dtype)
-        except ArgumentError as error:
-            return str(error)
-        return ""
-
-    def _others_may_run(self, call: Call, number: int, send: Any) -> bool:
-        """Return whether other ranks may run a plan for a call that is invalid here; then they wait for this rank."""
-        if self.size == 1:
-            return False
-        if hasattr(send, "dtype"):
-            return (call, number) in self._plans
-        alike = (  # a list, say, has no number of elements, type or memory
-            known._replace(elements=call.elements, dtype=call.dtype, memory=call.memory)
-            for known, other in self._plans
-            if other == number
-        )
-        return call in alike
-
-    def _agree(self, call: Call, problem: str, held: bool) -> bool:
-        """Raise on all ranks what is wrong on any; return whether all ranks' arrays are in windows. Collective."""
-        gathered = self.comm.allgather((problem, held))
-        self._raise_first([problem for problem, _ in gathered])
-        self.agree(call.described())
-        return all(held for _, held in gathered)
+    def _is_held(self, checked: Checked) -> bool:
+        """Return whether the arrays lie in windows."""
+        arrays = [array for array in (checked.send, checked.recv) if array is not None]
+        return checked.call.memory == "host" and all(self.node.holds(array) for array in arrays)
 
     def _take_table(self) -> None:
         """Take the table that COLLECTIVES_TABLE names, or the shipped one, where none was given."""
@@ -391,12 +413,6 @@ class Communicator(Revocable):
         if received[1] is not None:
             raise received[1]
         return received[0]
-
-    def _raise_first(self, problems: list[str]) -> None:
-        """Raise ArgumentError for the first rank that has a problem."""
-        if wrong := next(filter(None, problems), ""):
-            where = "" if set(problems) == {wrong} else f"rank {problems.index(wrong)}: "
-            raise ArgumentError(where + wrong)
 
     def _choice(self, call: Call, shared: bool) -> Choice:
         """Return the algorithm of a call: the one it names, or the table's."""
@@ -417,10 +433,9 @@ class Communicator(Revocable):
         return choice
 
 
-def _check_verb(what: str) -> None:
-    """Raise ArgumentError for an unknown collective."""
-    if what not in VERBS:
-        raise ArgumentError(f"unknown collective '{what}'; known are {', '.join(VERBS)}")
+def _named(what: Any) -> str:
+    """Return a collective's name for errors, also of what is none."""
+    return what if isinstance(what, str) else shown(what)
 
 
 class CachedCall(NamedTuple):
@@ -431,25 +446,3 @@ class CachedCall(NamedTuple):
     recv: np.ndarray | None
     bound_send: np.ndarray
     bound_recv: np.ndarray | None
-
-
-def _content(send: Any) -> tuple[int, str]:
-    """Return the number and the type of the elements sent; types that MPI has no name for count as bytes."""
-    if not hasattr(send, "dtype"):
-        return 0, type(send).__name__
-    return (send.size, str(send.dtype)) if send.dtype in TYPES else (send.nbytes, "uint8")
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    """Return a view of an array's bytes."""
-    return array.reshape(-1).view(np.uint8)
-
-
-def on_device(array: Any) -> bool:
-    """Return whether `array` lies in device memory."""
-    return hasattr(array, "__cuda_array_interface__")
-
-
-def memory_of(array: Any) -> str:
-    """Return "host" or "device"."""
-    return "device" if on_device(array) else "host"

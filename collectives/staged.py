@@ -8,38 +8,27 @@
 
 S-Caffe propagates parameters under the forward pass, and aggregates gradients under the backward pass, in this way
 (sections 4.2 and 4.3). Non-blocking collectives advance only while their process is inside MPI: `progress` is the way
-in.
+in. Whoever waits, for stages or for a plan that was started, advances all that is under way in the process: ranks may
+wait for several `Staged` in any order.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collectives.errors import ArgumentError, DeviceFault
+from collectives.arguments import INTEGERS, attempt, check_apart, is_array, is_same, shown, whole
+from collectives.errors import ArgumentError, CollectiveError, DeviceFault
 from collectives.loss import noticing
 
 if TYPE_CHECKING:
     from collectives.communicator import Communicator
 
 LANES = 2  # stages under way at once: one fills the pipeline while the one before it drains
-LONGEST_PAUSE = 200e-6  # seconds: a wait that finds nothing to do leaves the processor to compute threads
-
-
-class Pause:
-    """Sleep between polls that find nothing to do: at first a moment, at most LONGEST_PAUSE."""
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-
-    def after(self, moved: bool, sleep: Callable[[float], object] = time.sleep) -> None:
-        """Sleep a little longer than the last time, unless something `moved` since."""
-        self._seconds = 0.0 if moved else min(LONGEST_PAUSE, 2 * self._seconds + 1e-6)
-        if not moved:
-            sleep(self._seconds if self._seconds > LONGEST_PAUSE / 8 else 0)
+HOW = ("algorithm", "chain_size", "chunk_bytes", "check")
 
 
 class Staged:
@@ -47,20 +36,22 @@ class Staged:
 
     Stages begin in the order of `arrays`, the same on all ranks, each once it is ready on this rank. At most `lanes`
     are under way at a time. Making the object is collective, and so is `free`. Any thread may call `ready` and
-    `follow`; one thread calls the rest, and no other thread calls MPI meanwhile.
+    `follow`; one thread calls the rest. Several threads may wait, each for a `Staged` of its own, if MPI's thread level
+    is MPI_THREAD_SERIALIZED or above: their calls of MPI take turns.
 
     - `comm`: the Communicator; each lane is a `dup` of it.
+    - `arrays`: no two share memory, unless both are only read.
     - `recv`: as many arrays, which take the results; without them the results replace the contributions.
     - `op`, `root`, `how`: as in `Communicator.reduce`. "auto" leaves out the MPI library's own collectives: they
       advance one segment per poll, which is slow while a rank computes.
 
     `on_end`, if set, is called as `on_end(stage, begin, end)` when a stage ends on this rank, in seconds of the
-    communicator's clock. `names`, if set, are the names of the stages in errors. Raise as `Communicator` does;
-    ArgumentError for no lanes.
+    communicator's clock. `names`, if set, are the names of the stages in errors. Raise as `Communicator` does.
     """
 
     on_end: Callable[[int, float, float], object] | None = None
     names: Sequence[str] = ()
+    failure: Exception | None = None  # of an advance by a wait for something else
 
     @noticing
     def __init__(
@@ -74,16 +65,23 @@ class Staged:
         lanes: int = LANES,
         **how: object,
     ):
-        if lanes < 1:
-            raise ArgumentError(f"lanes is {lanes}; it must be at least 1")
-        self._comm, self._now = comm, comm.now
-        comm.agree({"the number of stages": str(len(arrays)), "the number of lanes": str(lanes)})
-        self._lanes = [comm.dup() for _ in range(min(lanes, len(arrays)))]
-        self._plans = [
-            self._lanes[i % lanes].plan(what, array, recv[i] if recv else None, op, root, number=i, staged=True, **how)  # type: ignore
-            for i, array in enumerate(arrays)
-        ]
+        given, error = attempt(lambda: _stages(arrays, recv, lanes, how))
+        stages, lanes = given or ([], 1)
+        error = error or attempt(lambda: _check_stages(what, stages, root, comm.rank))[1]
+        self._comm, self._now, self._progress = comm, comm.now, comm.progress
+        comm.agree({"the number of stages": str(len(stages)), "the number of lanes": str(lanes)}, error)
+        self._lanes = [comm.dup() for _ in range(min(lanes, len(stages)))]
+        try:
+            self._plans = [
+                self._lanes[i % lanes].plan(what, send, into, op, root, number=i, staged=True, **how)  # type: ignore
+                for i, (send, into) in enumerate(stages)
+            ]
+        except CollectiveError as found:
+            if found.alike:
+                self._free_lanes()
+            raise
         self._ready = [False] * len(self._plans)
+        self._freed = False
         self._begun = len(self._plans)  # stages below this have begun
         self._under_way: list[int] = []
         self._begins = [0.0] * len(self._plans)
@@ -96,8 +94,10 @@ class Staged:
     def start(self, ready: bool = False) -> None:
         """Begin anew: no stage is complete, and none is ready unless `ready`, which makes all ready. Calls no MPI.
 
-        Raise ArgumentError while a stage of the last round is not complete.
+        Raise ArgumentError while a stage of the last round is not complete, and once it is freed.
         """
+        if self._freed:
+            raise ArgumentError("this Staged has been freed; make another")
         if not self.done():
             raise ArgumentError(f"stage {self._first_open()} has not been completed since the last start; wait for it")
         if ready:
@@ -105,6 +105,7 @@ class Staged:
                 plan.mark()
         self._ready = [ready] * len(self._plans)
         self._begun = 0
+        self._progress.add(self)
 
     def ready(self, stage: int) -> None:
         """Declare that a stage's array holds this rank's contribution (a broadcast: may be sent or overwritten).
@@ -123,6 +124,8 @@ class Staged:
 
         On a device a stage is done as soon as its work is on the device's streams. Any thread may call this.
         """
+        if stage is not None:
+            self._check(stage)
         for plan in self._plans if stage is None else [self._plans[stage]]:
             plan.follow()
 
@@ -154,6 +157,10 @@ class Staged:
 
     def progress(self) -> bool:
         """Advance every stage that can advance without waiting; return whether any did."""
+        return self._progress.step(self, self._advance)
+
+    def _advance(self) -> bool:
+        """Advance the stages under way, and begin those that may; return whether any did."""
         moved = False
         for stage in list(self._under_way):
             plan = self._plans[stage]
@@ -164,12 +171,14 @@ class Staged:
         while self._may_begin():
             moved = True
             self._begin(self._begun)
+        if self.done():
+            self._progress.drop(self)
         return moved
 
-    def _name_fault(self, stage: int, step: Callable[..., Any], **how: Any) -> Any:
+    def _name_fault(self, stage: int, step: Callable[[], Any]) -> Any:
         """Return the result of a stage's `step`; a DeviceFault names the stage."""
         try:
-            return step(**how)
+            return step()
         except DeviceFault as error:
             raise error.located(self.names[stage] if self.names else f"stage {stage}") from None
 
@@ -180,7 +189,7 @@ class Staged:
             self._busy_since = now
         self._under_way.append(stage)  # first: other threads call `done`
         self._begun += 1
-        self._name_fault(stage, self._plans[stage].start, marked=True)
+        self._name_fault(stage, self._plans[stage].begin)
 
     def _end(self, stage: int) -> None:
         """Account for a stage that has ended."""
@@ -194,11 +203,11 @@ class Staged:
     def wait(self, stage: int | None = None) -> None:
         """Advance until a stage, or without a number every stage, has ended on this rank; then `follow`.
 
-        Another thread must make stages ready that are not yet ready.
+        Meanwhile all else advances that is under way in this process, but for blocking collectives. Another thread must
+        make stages ready that are not yet ready. Raise ArgumentError in a thread that may not call MPI.
         """
-        pause = Pause()
-        while not self.done(stage):
-            pause.after(self.progress())
+        if not self.done(stage):
+            self._progress.wait_until(partial(self.done, stage), self)
         self.follow(stage)
 
     @noticing
@@ -210,9 +219,15 @@ class Staged:
         for rank, stage in enumerate(self._comm.comm.allgather(self._first_not_done())):
             if stage is not None:
                 raise ArgumentError(f"stage {stage} is under way on rank {rank}; wait for it before free")
+        self._progress.drop(self)
+        self._free_lanes()
+        self._plans, self._begun, self._freed = [], 0, True
+
+    def _free_lanes(self) -> None:
+        """Free the lanes' communicators. Collective."""
         for lane in self._lanes:
             lane.free()
-        self._lanes, self._plans, self._begun = [], [], 0
+        self._lanes = []
 
     def _may_begin(self) -> bool:
         """Return whether the next stage is ready and its lane free."""
@@ -232,5 +247,33 @@ class Staged:
 
     def _check(self, stage: int) -> None:
         """Raise ArgumentError for an unknown stage."""
-        if not 0 <= stage < len(self._plans):
-            raise ArgumentError(f"stage {stage} is not one of {len(self._plans)}")
+        if not isinstance(stage, INTEGERS) or not 0 <= stage < len(self._plans):
+            raise ArgumentError(f"stage {shown(stage)} is not one of {len(self._plans)}")
+
+
+def _stages(arrays: Any, recv: Any, lanes: Any, how: dict[str, Any]) -> tuple[list[tuple[Any, Any]], int]:
+    """Return the contribution and the result of each stage, and the number of lanes. Raise ArgumentError."""
+    if unknown := sorted(how.keys() - {*HOW}):
+        raise ArgumentError(f"unknown argument '{unknown[0]}'; known besides Staged's own are {', '.join(HOW)}")
+    lanes = whole("lanes", lanes, 1)
+    for name, given in (("arrays", arrays), ("recv", arrays if recv is None else recv)):
+        if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str | bytes):
+            raise ArgumentError(f"{name} must be a list of arrays, got {shown(given)}")
+    if recv is not None and len(recv) != len(arrays):
+        raise ArgumentError(f"recv has {len(recv)} arrays, for {len(arrays)} stages")
+    return [*zip(arrays, recv if recv is not None else [None] * len(arrays), strict=True)], lanes
+
+
+def _check_stages(what: Any, stages: list[tuple[Any, Any]], root: Any, rank: int) -> None:
+    """Raise ArgumentError where a stage on this rank writes what another uses. `plan` checks the rest."""
+    is_root = isinstance(root, INTEGERS) and rank == root
+    has_result = not is_root if what == "bcast" else is_root or what == "allreduce"
+    used = [one for i, pair in enumerate(stages) for one in _used(f"stage {i}", *pair, has_result)]
+    check_apart([one for one in used if is_array(one[1])])
+
+
+def _used(name: str, send: Any, recv: Any, has_result: bool) -> list[tuple[str, Any, bool]]:
+    """Return the arrays that a stage uses, with their names, and whether it writes them."""
+    if not has_result or recv is None or is_same(send, recv):
+        return [(name, send, has_result)]
+    return [(name, send, False), (f"recv of {name}", recv, True)]

@@ -18,6 +18,7 @@ from dataclasses import replace
 from socket import gethostname
 from typing import TYPE_CHECKING
 
+from collectives.agreement import share
 from collectives.errors import ArgumentError
 from collectives.group import Group
 from collectives.schedules.algorithms import make_schedule, order_for
@@ -55,16 +56,13 @@ def find_supernodes(comm: MPI.Intracomm, group: Group, spec: Supernodes) -> Grou
 
     Raise ArgumentError on all ranks where a host is in no supernode, and where ranks of one node are in two.
     """
-    name = problem = ""
+    name, problem = "", None
     try:
         name = finder(spec)(gethostname())
     except ArgumentError as error:
-        problem = str(error)
-    names, problems = zip(*comm.allgather((name, problem)), strict=True)
-    if wrong := next(filter(None, problems), ""):
-        where = "" if set(problems) == {wrong} else f"rank {problems.index(wrong)}: "
-        raise ArgumentError(where + wrong)
-    return group.with_supernodes(names)
+        problem = error
+    share(comm, problem)
+    return group.with_supernodes(comm.allgather(name))
 
 
 def crossing(schedule: Schedule, group: Group) -> int:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import sqrt
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -143,8 +142,7 @@ def _on_root(world: Communicator, action: partial[None]) -> None:
 def _write(out: str | None, rows: Sequence[Row]) -> None:
     """Write the rows, merged into an existing table."""
     if out:
-        old = tuning.load(out) if Path(out).exists() else Table([], out)
-        old.merged(rows).save(out)
+        tuning.present(out).merged(rows).save(out)
         print(f"\n{out} is written; set COLLECTIVES_TABLE={out} to use it")
 
 

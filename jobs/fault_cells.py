@@ -7,7 +7,23 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fault_moments import CUT, EXIT, FAULTS, FINISH, KILL, MOMENTS, RAISE, RECOVERY, RESTORE, ROOTS, SET_UP, STOP, Hit
+from fault_moments import (
+    CALL,
+    CUT,
+    EXIT,
+    FAULTS,
+    FINISH,
+    KILL,
+    MOMENTS,
+    RAISE,
+    RECOVERY,
+    RESTORE,
+    ROOTS,
+    SET_UP,
+    START,
+    STOP,
+    Hit,
+)
 
 LAST = 6  # iterations
 INSTANCES = ["--workflow", "SC-OBR", "--instances", "2", "--gather", "slices", "--oversubscribe"]
@@ -67,15 +83,25 @@ class Cell(NamedTuple):
     def hits(self) -> list[Hit]:
         """The faults of its ranks. During a recovery a rank is hit that another one's loss has begun."""
         last, now = self.ranks - 1, self.iteration
-        ranks = {"root": [0], "another": [last], "two": [0, last], IN_TURN: [last, 0]}[self.victims]
+        named = {"root": [0], "another": [last], "two": [0, last], IN_TURN: [last, 0]}
+        ranks = named.get(self.victims) or [int(rank) for rank in self.victims.split("+")]
         turn = self.victims == IN_TURN  # each an iteration later
         hits = [Hit(self.fault, self.moment, now + turn * k, rank) for k, rank in enumerate(ranks)]
         return [Hit(KILL, "forward", now, 1), *hits] if self.moment in RECOVERY else hits
 
+    def least_hits(self, has_ended: bool) -> int:
+        """Return how many ranks are hit at least, by whether the job has ended by itself.
+
+        It may end before the second rank comes to its moment, or go on to the end before the N-th call.
+        """
+        if has_ended:
+            return 1
+        return 0 if self.moment.startswith(CALL) else len(self.hits)
+
     @property
     def goes_on(self) -> bool:
         """Whether the ranks that are left are to go on."""
-        return self.loss != ENDS and self.fault not in (RAISE, EXIT)
+        return self.loss != ENDS and self.fault not in (RAISE, EXIT) and self.moment not in START
 
     @property
     def is_everywhere(self) -> bool:
@@ -138,8 +164,20 @@ class Cell(NamedTuple):
 
 def matrix(where: str = NODE) -> list[Cell]:
     """Return all cells of a place."""
-    axes = WHERE[where][1], MOMENTS, VICTIMS, WORKFLOWS, SIZES, ITERATIONS, WRITING, LOSS, [where]
-    return [cell for cell in itertools.starmap(Cell, itertools.product(*axes)) if cell.is_there]
+    moments = [moment for moment in MOMENTS if moment not in START]
+    axes = WHERE[where][1], moments, VICTIMS, WORKFLOWS, SIZES, ITERATIONS, WRITING, LOSS, [where]
+    cells = [cell for cell in itertools.starmap(Cell, itertools.product(*axes)) if cell.is_there]
+    return [*cells, *starts()] if where == NODE else cells
+
+
+def starts() -> list[Cell]:
+    """Return the cells in which some of a host's ranks, each choice of them, are lost before the ranks know others."""
+    chosen = [(n, some) for n in SIZES for k in range(1, n) for some in itertools.combinations(range(n), k)]
+    return [
+        Cell(KILL, moment, "+".join(map(str, some)), "SC-B", n, -1, "waiting", "shrink")
+        for moment in START
+        for n, some in chosen
+    ]
 
 
 def drawn(seed: int, *where: str) -> Iterator[Cell]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from fault_cells import LAST, WORKFLOWS
-from fault_moments import KILL, Hit
+from fault_moments import DYING, KILL, START, Hit
 
 from readers import encode, write_lmdb
 from scaffe.process_state import start_of
@@ -48,6 +48,14 @@ test_iter: 4 test_interval: 2 snapshot_prefix: "snap" solver_mode: CPU
 
 
 Look = Callable[[], object]
+
+
+class Training(NamedTuple):
+    """What a job trains: the prototxts, the solver's without the iterations between snapshots, and flags."""
+
+    net: str = NET
+    solver: str = SOLVER
+    flags: tuple[str, ...] = ("--bucket-bytes", "0")
 
 
 class Ended(NamedTuple):
@@ -82,11 +90,11 @@ def written(process: subprocess.Popen[str], seconds: float, look: Look = lambda:
 class Job:
     """A folder in which a training can be started again and again, each time for at most so many seconds."""
 
-    def __init__(self, folder: Path, seconds: float, every: int = EVERY):
-        self.folder, self.seconds = folder, seconds
+    def __init__(self, folder: Path, seconds: float, every: int = EVERY, training: Training = Training()):  # noqa: B008
+        self.folder, self.seconds, self.flags = folder, seconds, training.flags
         (folder / "tmp").mkdir(parents=True)
-        (folder / "net.prototxt").write_text(NET)
-        (folder / "solver.prototxt").write_text(f"{SOLVER} snapshot: {every}")
+        (folder / "net.prototxt").write_text(training.net)
+        (folder / "solver.prototxt").write_text(f"{training.solver} snapshot: {every}")
         images = np.random.default_rng(1).integers(0, 256, (36, 1, 12, 12), np.uint8)
         write_lmdb(folder / "db", [(b"%04d" % i, encode(image, i % 10)) for i, image in enumerate(images)])
 
@@ -97,10 +105,12 @@ class Job:
         for old in self.folder.glob("rank.*"):
             old.unlink()
         words = [",".join(":".join(map(str, hit)) for hit in hits) or "-", "train", "--solver", "solver.prototxt"]
-        words += ["--plan", "fixed", "--bucket-bytes", "0", *WORKFLOWS[workflow], *flags]
+        words += ["--plan", "fixed", *self.flags, *WORKFLOWS[workflow], *flags]
         env = {**os.environ, "PYTHONPATH": str(HERE.parent), "NO_COLOR": "1"}
         env |= {"SCAFFE_VENV": sys.prefix, "OMP_NUM_THREADS": "1"}
         launcher, more = self.launcher(ranks, launch)
+        if dying := [str(hit.rank) for hit in hits if hit.moment == START[0]]:
+            launcher += ["sh", "-c", DYING, "sh", "+".join(dying)]
         command = [*launcher, sys.executable, HERE / "fault_moments.py", *words]
         process = subprocess.Popen(
             command, cwd=self.folder, env=env | more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -181,6 +191,9 @@ class Job:
         return {path.name: path.read_bytes() for path in self.folder.glob(f"snap_iter_{LAST}.*")}
 
 
+Make = Callable[..., Job]  # takes a Job's folder, seconds and iterations between snapshots
+
+
 class Part(NamedTuple):
     """A part of a training: the iteration at which it begins, and the number of ranks."""
 
@@ -202,7 +215,7 @@ def followed(parts: Parts, next_one: Part) -> Parts:
 class Undisturbed:
     """Trainings that nothing disturbs, which stop and are resumed on other numbers of ranks; each is made once."""
 
-    def __init__(self, folder: Path, seconds: float, make: type[Job] = Job):
+    def __init__(self, folder: Path, seconds: float, make: Make = Job):
         self.folder, self.seconds, self._job_of = folder, seconds, make
         self._made: dict[tuple[str, Parts], Job] = {}
 
@@ -232,7 +245,7 @@ class Undisturbed:
 class Killed:
     """Trainings that are killed once they have a snapshot, so that there is one to restore; each is made once."""
 
-    def __init__(self, folder: Path, seconds: float, make: type[Job] = Job):
+    def __init__(self, folder: Path, seconds: float, make: Make = Job):
         self.folder, self.seconds, self._job_of = folder, seconds, make
 
     def copy(self, workflow: str, ranks: int, folder: Path) -> None:

@@ -3,9 +3,11 @@
     python jobs/fault_moments.py kill:forward:2:0,kill:test:3:1 train --solver solver.prototxt ...
 
 The first word names fault, moment, iteration and rank of each hit (- for none): the rank is hit at the first call of
-the moment's function once the iteration has begun. Each rank writes its process id to rank.R.pid. One that is hit
-writes the shared memory that it maps to rank.R.hit, and one that goes on to the end of the job to rank.R.left. One that
-ends by itself writes its exit code to rank.R.code. On SIGUSR2 a rank writes its threads' stacks to rank.R.stack.
+the moment's function once the iteration has begun. The moment `call-N` is the main thread's N-th call of any Python
+function since then, or for iteration -1 since the solver's parts were first built. Each rank writes its process id to
+rank.R.pid. One that is hit writes the shared memory that it maps to rank.R.hit, and one that goes on to the end of the
+job to rank.R.left. One that ends by itself writes its exit code to rank.R.code. On SIGUSR2 a rank writes its threads'
+stacks to rank.R.stack.
 
 On emulated nodes (FAULT_NET=1; jobs/lab/netlab.sh) a rank writes its output to rank.R.log, and `cut` cuts the link of
 its node. A rank that knows that it is cut off writes the names of files that it changes to rank.R.changed.
@@ -96,12 +98,16 @@ def _renaming(kind: str) -> Seam:
     return Seam(files.os, "replace", lambda old, new: f".{kind}" in os.fspath(new))
 
 
+CALL = "call-"  # begins a moment that is no function's
+START = "process", "mpi"  # a rank's process begins, and MPI does
 SET_UP = "set-up", "watched-set-up"  # before the watchdog over stalls runs, and after
 ROOTS = "weights-written", "state-written", "prune"  # steps of a snapshot, on the root alone
 RESTORE = "restore"
 FINISH = "summary", "last-records", "close"  # after the last iteration
 RECOVERY = "revoke", "shrink", "share", "rebuild", "replan"  # steps of a recovery from another rank's loss
 MOMENTS: dict[str, list[Seam]] = {
+    START[0]: [],  # before Python does: DYING
+    START[1]: [Seam(world, "load_mpi")],
     SET_UP[0]: [Seam(BuiltSolver, "_make_workflows")],
     SET_UP[1]: [Seam(display, "start")],
     "reading": [Seam(readers.BatchReader, "fill")],
@@ -133,6 +139,19 @@ MOMENTS: dict[str, list[Seam]] = {
 }
 
 
+def calls_of(moment: str) -> int:
+    """Return N of the moment call-N, 0 for another moment."""
+    return int(moment.removeprefix(CALL)) if moment.startswith(CALL) else 0
+
+
+# Kills those ranks at the start of their processes that the first word names; the others become the program behind it.
+DYING = """
+case +$1+ in *+$PMIX_RANK+*) : >"rank.$PMIX_RANK.hit"; kill -9 $$ ;; esac
+shift
+exec "$@"
+"""
+
+
 def write_mapped(kind: str) -> None:
     """Write the names of the shared memory that this rank maps to rank.R.KIND."""
     mapped = re.findall(r" (/dev/shm/\S+)", Path("/proc/self/maps").read_text())
@@ -156,7 +175,9 @@ class Trap:
     """Hits this rank at a moment, once the iteration has begun."""
 
     def __init__(self, hit: Hit):
-        self.fault, self.seams, self.iteration = FAULTS[hit.fault], MOMENTS[hit.moment], hit.iteration
+        self.fault, self.iteration = FAULTS[hit.fault], hit.iteration
+        self.calls = calls_of(hit.moment)
+        self.seams = [] if self.calls else MOMENTS[hit.moment]
         self._now = -1
         self._is_done = False
 
@@ -167,10 +188,26 @@ class Trap:
         def follow(record: RankRecord, iteration: int, net: int = 0) -> None:
             self._now = max(self._now, iteration)
             begin(record, iteration, net)
+            if self.calls and self._now >= self.iteration >= 0:
+                self._count()
 
         RankRecord.begin = follow  # type: ignore[method-assign]
         for seam in self.seams:
             before(seam, self._hit)
+        if self.calls and self.iteration < 0:
+            before(Seam(BuiltSolver, "_build"), self._count)
+
+    def _count(self) -> None:
+        """Count the main thread's calls from now on, unless they are counted."""
+        if sys.getprofile() is None and not self._is_done and threading.current_thread() is threading.main_thread():
+            sys.setprofile(self._called)
+
+    def _called(self, frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            self.calls -= 1
+            if not self.calls:
+                sys.setprofile(None)
+                self._hit()
 
     def _hit(self) -> None:
         if self._now >= self.iteration and not self._is_done:

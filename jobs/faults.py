@@ -5,8 +5,8 @@
     python jobs/faults.py --minutes 60               # as many as that time allows
     python jobs/faults.py --cell kill,forward,root,SC-B,3,2,waiting,shrink
 
-A cell is a fault, a moment, the ranks that are hit, a workflow, the number of ranks, the iteration, how snapshots are
-written, and how the job meets a loss. Its job has one of these outcomes, within --longest seconds:
+A cell is a fault, a moment, the ranks that are hit (root, or 0+2), a workflow, the number of ranks, the iteration, how
+snapshots are written, and how the job meets a loss. Its job has one of these outcomes, within --longest seconds:
 
 - it goes on: its last snapshot has the bytes of an undisturbed run that was resumed there on the ranks that were left;
 - it ends with a line that says why, and a second job resumes at the newest snapshot: the same, on all ranks.
@@ -30,18 +30,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from fault_cells import ENDS, LOSS, NET, NODE, PAIRS, WHERE, WRITING, Cell, drawn  # noqa: E402
-from fault_jobs import FAULT_TOLERANT, Ended, Job, Killed, Part, Parts, Undisturbed, followed  # noqa: E402
+from fault_jobs import FAULT_TOLERANT, Ended, Job, Killed, Make, Part, Parts, Undisturbed, followed  # noqa: E402
 from fault_moments import CUT, EXIT, FINISH, KILL, RAISE, RAISED, RECOVERY, RESTORE, STOP  # noqa: E402
 from fault_net import NetJob, PairsJob  # noqa: E402
 
 JOBS = {NODE: Job, NET: NetJob, PAIRS: PairsJob}
 STALL = 3  # seconds without progress after which a job whose rank is stopped ends
-WENT_ON, RESUMED, FAILED = "went on", "resumed", "failed"  # outcomes
+WENT_ON, RESUMED, UNHIT, FAILED = "went on", "resumed", "not hit", "failed"  # outcomes
 STATE_LOST = 76  # exit code of ranks that can't go on: the solver's state is lost, and there is no snapshot
 
 
@@ -54,7 +55,8 @@ def says_why(log: str) -> bool:
     if "Traceback" in log:
         return False
     hung = r"scaffe: rank \d+ (has not moved|on \S+ is stopped|\(process \d+\) on \S+ has ended, which)"
-    return bool(re.search(rf"signal \d|SIGNAL|[Ee]xit code|EXIT CODE|Socket closed|{hung}", log))
+    early = r"scaffe: .* has ended before all ranks had started"
+    return bool(re.search(rf"signal \d|SIGNAL|[Ee]xit code|EXIT CODE|Socket closed|{hung}|{early}", log))
 
 
 SAID = re.compile(
@@ -87,9 +89,8 @@ def parts_of(log: str, ranks: int, spares: int = 0, resumed: bool = False) -> Pa
 class Trial:
     """A cell's job, and what it must equal."""
 
-    def __init__(self, cell: Cell, folder: Path, seconds: float, undisturbed: Undisturbed, killed: Killed):
-        self.cell, self.undisturbed, self.killed = cell, undisturbed, killed
-        self.job = JOBS[cell.where](folder, seconds)
+    def __init__(self, cell: Cell, job: Job, undisturbed: Undisturbed, killed: Killed):
+        self.cell, self.job, self.undisturbed, self.killed = cell, job, undisturbed, killed
 
     def run(self) -> str:
         """Run the job, and another one that resumes it if it ends; return the outcome. Raise FaultError."""
@@ -114,7 +115,7 @@ class Trial:
             raise FaultError(f"left behind: {left}")
         if ended.code == 0:
             self._compare()
-            return WENT_ON
+            return WENT_ON if self.hit else UNHIT
         self._resume()
         return RESUMED
 
@@ -163,13 +164,18 @@ class Trial:
 
     def _check_hits(self, ended: Ended) -> None:
         """Raise FaultError unless as many ranks were hit as go along with this end."""
-        count, hits = len([*self.job.folder.glob("rank.*.hit")]), self.cell.hits
-        if count < (1 if ended.code else len(hits)):  # the job may end before the second rank comes to its moment
+        count, hits = self.hit, self.cell.hits
+        if count < self.cell.least_hits(bool(ended.code)):
             raise FaultError(f"{count} of {len(hits)} rank(s) were hit (exit code {ended.code})")
+
+    @property
+    def hit(self) -> int:
+        """The number of ranks that were hit."""
+        return len([*self.job.folder.glob("rank.*.hit")])
 
     def _check_it_may_go_on(self, ended: Ended) -> None:
         """Raise FaultError for a job that should have ended."""
-        if not self.cell.goes_on:
+        if self.hit and not self.cell.goes_on:
             raise FaultError("the job went on")
         if "Traceback" in ended.log:
             raise FaultError("a traceback of a job that went on")
@@ -230,15 +236,16 @@ class Trial:
 class Matrix:
     """Runs cells below a folder."""
 
-    def __init__(self, folder: Path, seconds: float):
-        self.folder, self.seconds = folder, seconds
-        self.killed = {where: Killed(folder / f"killed-{where}", seconds, JOBS[where]) for where in JOBS}
-        self.undisturbed = {where: Undisturbed(folder / f"undisturbed-{where}", seconds, JOBS[where]) for where in JOBS}
+    def __init__(self, folder: Path, seconds: float, jobs: Mapping[str, Make] = JOBS):
+        self.folder, self.seconds, self.jobs = folder, seconds, jobs
+        self.killed = {where: Killed(folder / f"killed-{where}", seconds, jobs[where]) for where in jobs}
+        self.undisturbed = {where: Undisturbed(folder / f"undisturbed-{where}", seconds, jobs[where]) for where in jobs}
 
     def run(self, cell: Cell) -> str:
         """Run a cell; return its outcome. Raise FaultError."""
         undisturbed, killed = self.undisturbed[cell.where], self.killed[cell.where]
-        return Trial(cell, self.folder / str(cell), self.seconds, undisturbed, killed).run()
+        job = self.jobs[cell.where](self.folder / str(cell), self.seconds)
+        return Trial(cell, job, undisturbed, killed).run()
 
 
 class Counts:

@@ -7,6 +7,8 @@
 # Settings in the environment take precedence. With a host list or in a batch job the site's settings apply, and this
 # script only permits running as root.
 set -eu
+asked=
+trap asked=yes USR1 # which asks to be queued again
 
 # The environment of quickstart.sh, unless another one with scaffe is active.
 if [ -n "${SCAFFE_VENV:-}" ]; then
@@ -38,6 +40,7 @@ one_node=yes
 previous=
 for word in "$@"; do
   case $previous in -n | -np | --n | --np) [ -n "$ranks" ] || ranks=$word ;; --spares) spares=$word ;; esac
+  [ "$word" = --with-ft ] && ft=$word
   case $word in -H | -host | --host | -hosts | -hostfile | --hostfile | -machinefile | --machinefile) one_node= ;; esac
   previous=$word
 done
@@ -104,5 +107,13 @@ if [ -n "$one_node" ]; then
   # BLAS threads of several ranks on one core would spin while they wait for each other.
   export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
   case $(mpirun --version 2>&1) in *"Open MPI"*) open_mpi_on_one_node ;; esac
+fi
+
+[ -z "$asked" ] || exit 75 # before anything was started
+
+# Until the ranks know each other, Open MPI would wait for one that ends for ever: so a watch is started first.
+start=$(dirname "$0")/../scaffe/parallel/start_watch.py
+if [ -n "$ft" ] && [ -z "$retry" ] && [ -f "$start" ]; then # scaffe retry has one for each try
+  exec python -I -S "$start" mpirun "$@"
 fi
 exec $retry mpirun "$@" # $retry: words, or none

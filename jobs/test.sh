@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run the test suite: all tests in four processes, then the MPI tests on 2 and on 3 ranks, and the workflows on 4 and 5.
+# Run the test suite: all tests in four processes, those of oneDNN again as on processors with narrower instruction sets,
+# then the MPI tests on 2 and on 3 ranks, and the workflows on 4 and 5.
 #   bash jobs/test.sh [PYTEST ARGUMENTS]        bash jobs/test.sh tests/readers_tests -k shard
 set -u
 . "$(dirname "$0")/venv.sh"
@@ -30,7 +31,14 @@ run() {
 }
 
 # On two cores too: half of the time tests wait, for what they have started. The longest files are among the first.
-run python -m pytest -n 4 --dist loadfile --no-loadscope-reorder "$@"
+run python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not mpi" "$@"
+if [ "$chosen" = 0 ]; then
+  for isa in $(python tests/support/narrower_sets.py); do
+    run env ONEDNN_MAX_CPU_ISA="$isa" python -m pytest -n 2 --dist loadfile \
+      -k "(onednn or kernels) and not test_onednn_memory" tests/scaffe_tests/engines/onednn \
+      tests/scaffe_tests/layers/test_parity.py tests/scaffe_tests/tools/test_layer_kernels.py
+  done
+fi
 [ "$chosen" != 0 ] || set -- tests/mpi_tests tests/device_tests # no rank imports the others
 for ranks in 2 3; do
   run jobs/mpirun.sh -n $ranks python -m mpi4py -m pytest --with-mpi -m mpi "$@"

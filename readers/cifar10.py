@@ -10,7 +10,7 @@ import numpy as np
 from readers.database_writer import write_database
 from readers.datum_pb2 import Datum
 from readers.errors import SourceError, reason
-from readers.files import make_folder
+from readers.files import make_folder, read_input
 from readers.image_mean import compute_image_mean
 from readers.mnist import plain_datum
 from readers.stores import Record
@@ -56,7 +56,7 @@ def _records(batches: Sequence[np.ndarray]) -> Iterator[Record]:
 def _read(path: str) -> np.ndarray:
     """Return the bytes of a file's records (N x RECORD)."""
     try:
-        content = np.fromfile(path, np.uint8)
+        content = np.frombuffer(read_input(path), np.uint8)
     except OSError as error:
         raise SourceError(f"{path}: {reason(error)}; expected CIFAR-10's binary version") from None
     if not content.size or content.size % RECORD:

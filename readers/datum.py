@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from readers.datum_pb2 import BlobProto, Datum
 from readers.errors import RecordError, SourceError, reason
-from readers.files import replace_file
+from readers.files import read_input, replace_file
 from readers.image import decode_image
 
 
@@ -67,8 +67,7 @@ def has_old_shape(blob: BlobProto) -> bool:
 def read_mean(path: str | os.PathLike[str]) -> np.ndarray:
     """Return the mean image (C x H x W, float32) of a .binaryproto file. Raises SourceError where there is none."""
     try:
-        with open(path, "rb") as file:
-            blob = BlobProto.FromString(file.read())
+        blob = BlobProto.FromString(read_input(path))
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
         raise SourceError(f"mean file {path}: {reason(error)}") from None
     except DecodeError:

@@ -12,6 +12,7 @@ import numpy as np
 from readers.batch_queue import Batch, BatchMemory, allocate
 from readers.datum import shape_text
 from readers.errors import SourceError, reason
+from readers.files import open_input, read_input
 from readers.hdf5_file import DAMAGED, check_numbers, find, hdf5_library
 from readers.shard import Shard
 
@@ -139,14 +140,14 @@ class HDF5Batches:
 
 def _open(path: str) -> Any:
     """Open a file for reading, without HDF5's file lock: many network file systems have no locks."""
+    open_input(path).close()  # HDF5 would wait for a pipe
     return hdf5_library().File(path, "r", locking=False, rdcc_nbytes=CHUNK_CACHE)
 
 
 def _listed(source: str) -> Iterator[tuple[str, str]]:
     """Yield each file of a list, and LIST:LINE where it is named."""
     try:
-        with open(source, encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.readlines()
+        lines = read_input(source).decode(errors="surrogateescape").splitlines(keepends=True)
     except (OSError, ValueError) as error:
         raise SourceError(f"HDF5 list {source}: {reason(error)}") from None
     if lines and lines[0].startswith("\udc89HDF"):

@@ -7,6 +7,7 @@ import os
 from array import array
 
 from readers.errors import SourceError, reason
+from readers.files import read_input
 
 
 class ImageList:
@@ -18,8 +19,7 @@ class ImageList:
     def __init__(self, source: str | os.PathLike[str]):
         self.source = os.fspath(source)
         try:
-            with open(source, "rb") as file:
-                self.content = file.read()
+            self.content = read_input(source)
         except (OSError, ValueError) as error:
             raise SourceError(f"image list {self.source}: {reason(error)}") from None
         self._starts, self._stops, self._labels = array("q"), array("q"), array("i")

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from readers.errors import RecordError, SourceError, reason
+from readers.files import read_input
 from readers.image import decode_image, resize
 from readers.image_list import ImageList
 
@@ -54,8 +55,7 @@ class ImageReader:
     def _content(self, index: int) -> Content:
         name, label = self._images[index]
         try:
-            with open(under(self.root, name), "rb") as file:
-                return file.read(), label
+            return read_input(under(self.root, name)), label
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the list
             raise RecordError(f"{self.describe(index)}: {reason(error)}") from None
 

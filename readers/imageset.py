@@ -14,6 +14,7 @@ import numpy as np
 from readers.bar import bar
 from readers.datum import encode, shape_text
 from readers.errors import ReaderError, RecordError, reason
+from readers.files import read_input
 from readers.image import decode_image, resize
 from readers.image_list import ImageList
 from readers.image_reader import under
@@ -158,8 +159,7 @@ class _Conversion:
     def datum(self, path: str, label: int) -> tuple[bytes, tuple[int, ...]]:
         """Return the Datum of one image file, and the image's shape."""
         try:
-            with open(path, "rb") as file:
-                content = file.read()
+            content = read_input(path)
             image = decode_image(content, color=not self.gray)
         except (OSError, ValueError) as error:  # ValueError: a zero byte in the list
             raise _BadImage(f"image {path}: {reason(error)}") from None

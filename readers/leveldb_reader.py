@@ -76,8 +76,8 @@ class LevelDBReader(Database):
         except (library.Error, OSError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise SourceError(f"{self.source}: the LevelDB can't be opened: {_plain(error, folder)}") from None
-        self._release = weakref.finalize(self, _close, database, folder)
         self._cursor, self._position = database.raw_iterator(verify_checksums=True), 0
+        self._release = weakref.finalize(self, _close, self._cursor, database, folder)
         self._cursor.seek_to_first()
         return self._cursor
 
@@ -136,7 +136,8 @@ def _linked(source: str) -> str:
     return folder
 
 
-def _close(database: Any, folder: str) -> None:
+def _close(cursor: Any, database: Any, folder: str) -> None:
+    cursor.close()  # before its database: a search for garbage that finds both closed in another order crashes
     database.close()
     shutil.rmtree(folder, ignore_errors=True)
 

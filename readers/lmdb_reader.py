@@ -14,6 +14,7 @@ import lmdb
 
 from readers.database import Database, register
 from readers.errors import SourceError, reason
+from readers.files import open_input
 
 STRIDE = 1024  # records between two marks
 
@@ -139,7 +140,7 @@ def _look(source: str) -> tuple[Stamp, Meta]:
     Raises SourceError for a file that is missing, not readable, no LMDB, truncated or empty.
     """
     try:
-        with open(os.path.join(source, "data.mdb"), "rb") as file:
+        with open_input(os.path.join(source, "data.mdb")) as file:
             return _stamp(file.fileno()), _check(file.fileno(), source)
     except (OSError, ValueError) as error:
         raise SourceError(_unopened(source, error)) from None

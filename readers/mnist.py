@@ -14,6 +14,7 @@ import numpy as np
 from readers.database_writer import write_database
 from readers.datum_pb2 import Datum
 from readers.errors import SourceError, reason
+from readers.files import read_input
 from readers.stores import Record
 
 GZIP = b"\x1f\x8b"
@@ -88,8 +89,7 @@ def plain_datum(datum: Datum, pixels: bytes, label: int) -> bytes:
 
 def _unzipped(path: str | os.PathLike[str]) -> bytes:
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = read_input(path)
         return gzip.decompress(content) if content.startswith(GZIP) else content
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(f"{path}: {reason(error)}") from None

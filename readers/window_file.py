@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import TextIOWrapper
 
 import numpy as np
 
 from readers.errors import SourceError, reason
+from readers.files import open_input
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,7 @@ class _Words:
 
     def _split(self) -> Iterator[str]:
         try:
-            with open(self.source, encoding="utf-8", errors="surrogateescape") as file:
+            with TextIOWrapper(open_input(self.source), "utf-8", "surrogateescape") as file:
                 for self.line, line in enumerate(file, 1):
                     yield from line.split()
         except (OSError, ValueError) as error:

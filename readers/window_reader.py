@@ -10,6 +10,7 @@ import numpy as np
 
 from readers.batch_queue import Batch, BatchMemory, allocate
 from readers.errors import ReaderError, RecordError, SourceError, reason
+from readers.files import read_input
 from readers.image import decode_image
 from readers.image_reader import under
 from readers.keyed import bounded, key
@@ -57,8 +58,7 @@ class WindowReader:
     def _content(self, number: int) -> bytes:
         if self._cache is not None and number in self._cache:
             return self._cache[number]
-        with open(under(self.root, self._names[number]), "rb") as file:
-            content = file.read()
+        content = read_input(under(self.root, self._names[number]))
         if self._cache is not None:
             self._cache[number] = content
         return content

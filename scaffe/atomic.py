@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Sequence
 
 from readers import replace_file
-from readers.files import DEVICE, Part, is_device
+from readers.files import DEVICE, TEMPORARY, Part, is_device, is_stream
 from scaffe.errors import ScaffeError, SnapshotError
+from scaffe.monitor.log import log
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | Sequence[Part]) -> None:
@@ -20,8 +23,25 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | Sequence[Par
         raise SnapshotError(f"{path}: can't write {sum(map(len, parts))} bytes: {reason}") from None
 
 
+def remove_unfinished(folder: str, name: str) -> None:
+    """Remove the files that killed processes have not finished, of names that match this regular expression.
+
+    Nobody else may write such a file: the caller holds its lock.
+    """
+    pattern = re.compile(name + TEMPORARY)
+    for found in filter(pattern.fullmatch, os.listdir(folder or ".")):
+        log.info("Removing %s, which was never finished", os.path.join(folder or ".", found))
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(folder or ".", found))
+
+
 def check_writable(what: str, path: str | os.PathLike[str]) -> None:
-    """Raise ScaffeError, which names `what` is to be written, if no file can be: now, not during or after the run."""
+    """Raise ScaffeError, which names `what` is to be written, if no file can be: now, not during or after the run.
+
+    A stream, such as /dev/stdout or a pipe, is fine.
+    """
+    if is_stream(path):
+        return
     folder = os.path.dirname(os.fspath(path)) or "."
     if os.path.isdir(path):
         raise ScaffeError(f"{what} '{path}': is a folder; name a file")

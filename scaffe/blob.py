@@ -32,6 +32,10 @@ class Form:
         """Overwrite the values with those of `array`, in C order; only for a form that is a `home`."""
         raise NotImplementedError
 
+    def look(self, array: Any) -> None:
+        """Write the values into `array` as `store` does, and leave the form as it is: a blob holds it on."""
+        self.store(array)
+
     def hold(self) -> None:
         """Count one more blob that holds the values."""
 
@@ -95,6 +99,17 @@ class Values:
         self._replace(None)
         self.version += 1
         return self.array
+
+    def look(self, shape: Shape) -> Any:
+        """Return the values in an array on the host that is not to be written; they stay what and where they are."""
+        if self.form is None and self._write is None and self.array is not None:
+            return self.array
+        seen = np.zeros(shape, np.float32)
+        if self._write is not None:
+            self._write(seen)
+        elif self.form is not None:
+            self.form.look(seen)
+        return seen
 
     def defer(self, write: Callable[[Any], object]) -> None:
         """Set the values to what `write` writes into the array, or into their home; it runs when they are read."""

@@ -14,7 +14,7 @@ from scaffe.context import Context
 from scaffe.devices.gpu import Gpu
 from scaffe.engine import REFERENCE
 from scaffe.errors import NetError
-from scaffe.graph import LayerNode, filter_layers, followers, insert_splits, joins, made_by, need_backward
+from scaffe.graph import LayerNode, filter_layers, followers, insert_splits, joins, labels, made_by, need_backward
 from scaffe.held import Held
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.layer import Layer, asked_engine, asks_for_plain_code, check_counts, check_types, create
@@ -53,7 +53,7 @@ class BuiltNet:
         kept = filter_layers(param, _state(param, self.context.phase, level, stages))
         if not isinstance(model, NetParameter):
             check_types(kept.layer, model)
-        self.param = insert_splits(kept)
+        self.param = insert_splits(kept, param)
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
         self.name = param.name
@@ -69,18 +69,18 @@ class BuiltNet:
         self.tops: list[list[Blob]] = []
         self._shapes: list[list[tuple[int, ...]]] = []
         self.parameters: list[ParameterBlob] = []
-        for param in self.param.layer:
+        for param, label in zip(self.param.layer, labels(self.param.layer), strict=True):
             if self.param.engine and not param.engine:
                 param.engine = self.param.engine
-            self._add_layer(param)
-        self._log_engines()
+            self._add_layer(param, label)
+        self._log_without_effect()
         for i, j in followers(self.param.layer).items():
             self.layers[i].follower = self.layers[j]
         for i, (j, k) in joins(self.param.layer).items():
             self.layers[i].joined = self.layers[j], k
         self.nodes = [self._node(i) for i in range(len(self.layers))]
         need_backward(self.nodes, self.param.force_backward)
-        self._check_nameless()
+        self._check_names()
         self._check_batch_splits()
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self.packed = PackedParameters(self.parameters, self.engine.allocate)
@@ -92,12 +92,14 @@ class BuiltNet:
         self._weigh_losses()
         self._announce_labels()
 
-    def _log_engines(self) -> None:
-        """Log how many layers ask for a library that is not that of the net's engine."""
+    def _log_without_effect(self) -> None:
+        """Log fields without effect, such as how many layers ask for a library that is not that of the engine."""
         for asked, name in (("MKLDNN", "onednn"), ("CUDNN", "cuda")):
             count = sum(asked_engine(param) == asked for param in self.param.layer)
             if count and self.engine.name != name:
                 log.info("engine: %s of %d layer(s) has no effect: %s computes them", asked, count, self.engine.name)
+        if unrolled := [param.name for param in self.param.layer if param.recurrent_param.debug_info]:
+            log.info("debug_info of layer '%s' has no effect: no net is unrolled", "', '".join(unrolled))
 
     def _announce_labels(self) -> None:
         """Give data layers the classes of the layers that take their tops for labels."""
@@ -107,9 +109,10 @@ class BuiltNet:
                 if isinstance(maker := self.layers[k], BaseData):
                     maker.accept(top, *taken)
 
-    def _add_layer(self, param: LayerParameter) -> None:
+    def _add_layer(self, param: LayerParameter, label: str) -> None:
         param.MergeFrom(LayerParameter(phase=Phase.Name(self.context.phase)))
         layer = create(param, self.context)
+        layer.label = label
         if self.engine.name != REFERENCE and asks_for_plain_code(param):
             log.info("layer '%s' (%s) computes in numpy: it says engine: CAFFE", layer.name, layer.type)
         bottom = [self.blobs[name] for name in param.bottom]
@@ -129,7 +132,9 @@ class BuiltNet:
 
     def _top(self, param: LayerParameter, name: str) -> Blob:
         if name in self.blobs and name not in param.bottom:
-            raise NetError(f"layer '{param.name}': another layer already produces its top '{name}'")
+            raise NetError(
+                f"layer '{param.name}': another layer already produces its top '{name}'; give it another name"
+            )
         blob = self.blobs.setdefault(name, Blob((), self.engine.xp))
         blob.held = self.held
         return blob
@@ -158,12 +163,19 @@ class BuiltNet:
             can_force=[layer.allows_force_backward(j) for j in range(len(param.bottom))],
         )
 
-    def _check_nameless(self) -> None:
-        """Raise NetError where several layers without a name have something that files keep by a layer's name."""
-        kept = [layer for layer in self.layers if not layer.name and (layer.blobs or isinstance(layer, BaseData))]
-        if len(kept) > 1:
-            types = ", ".join(layer.type for layer in kept)
-            raise NetError(f"{len(kept)} layers with parameters or records have no name ({types}); give each one")
+    def _check_names(self) -> None:
+        """Raise NetError where several layers of one name have parameters, which files keep by the layer's name."""
+        learning: dict[str, list[Layer]] = {}
+        for layer in self.layers:
+            if layer.blobs:
+                learning.setdefault(layer.name, []).append(layer)
+        for name, (_, *others) in learning.items():
+            if others:
+                which = ", ".join(f"{one.type} with top '{' '.join(one.param.top)}'" for one in learning[name])
+                called = f"are called '{name}'" if name else "have no name"
+                raise NetError(
+                    f"{len(others) + 1} layers with parameters {called} ({which}); give each a name of its own"
+                )
 
     def _check_batch_splits(self) -> None:
         if self.context.size == 1 or self.context.scaling != "strong":

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from scaffe import __version__, commands
 from scaffe.commands.gflags import Parser
+from scaffe.devices.threads import explain
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import one_line
 from scaffe.parallel.world import USER_ERRORS, launcher_rank
@@ -61,6 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _drop_output()
         print("scaffe: the output can't be written: no space left on device", file=sys.stderr)
+        return 2
+    except RuntimeError as error:
+        if not (text := explain(error)):
+            raise
+        print(f"scaffe: {text}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

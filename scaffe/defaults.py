@@ -12,6 +12,7 @@ from typing import Any
 from scaffe.compute import AUTO, Compute
 from scaffe.devices.gpu import Gpu, choose
 from scaffe.errors import ScaffeError
+from scaffe.near import near
 from scaffe.setting import check_record
 
 SEEDS = 1 << 63  # a solver state keeps a seed as int64
@@ -55,7 +56,7 @@ def set_defaults(**fields: Any) -> Defaults:
     """
     global _present
     if unknown := fields.keys() - vars(_present).keys():
-        raise ScaffeError(f"unknown default {' '.join(sorted(unknown))}; known: {' '.join(vars(_present))}")
+        raise ScaffeError(f"unknown default '{min(unknown)}'{near(min(unknown), vars(_present), 'known')}")
     before, _present = _present, replace(_present, **fields)
     return before
 

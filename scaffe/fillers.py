@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaffe.errors import NetError
+from scaffe.near import near
 from scaffe.proto import FillerParameter
 
 
@@ -18,7 +19,7 @@ def fill(values: np.ndarray, filler: FillerParameter, rng: np.random.Generator, 
     Raise NetError, which names `where`, for an unknown type, a field out of range, or a wrong shape.
     """
     if filler.type not in _fillers:
-        raise NetError(f"{where}: unknown filler '{filler.type}'; known fillers: {' '.join(sorted(_fillers))}")
+        raise NetError(f"{where}: unknown filler '{filler.type}'{near(filler.type, sorted(_fillers), 'known fillers')}")
     _check(filler, where)
     _fillers[filler.type](values, filler, rng, where)
 

@@ -1,6 +1,7 @@
 """From a NetParameter to the plan of a net: pure passes over its list of layers.
 
 filter_layers  keep the layers whose include and exclude rules meet the state (phase, level, stages)
+labels         a text for each layer by which it differs from all others: its name, numbered where several have it
 insert_splits  insert a Split layer after each top with several users, so that each top has one user
 made_by        which layer makes a layer's bottom, Splits left out
 need_backward  which layers and bottoms take part in the backward pass
@@ -13,15 +14,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from scaffe.errors import NetError
-from scaffe.proto import LayerParameter, NetParameter, NetState, NetStateRule
+from scaffe.near import near
+from scaffe.proto import LayerParameter, NetParameter, NetState, NetStateRule, Phase
 
 
 def filter_layers(net: NetParameter, state: NetState) -> NetParameter:
     """Return the net with the layers that `state` selects.
 
-    Raise NetError if a layer has both include and exclude rules, two layers have the same name, or no layer is left.
+    Raise NetError if a layer has both include and exclude rules, or no layer is left.
     """
     kept = NetParameter()
     kept.CopyFrom(net)
@@ -31,21 +34,23 @@ def filter_layers(net: NetParameter, state: NetState) -> NetParameter:
     if not places:
         why = f"{len(net.layer)} layer(s), none of them for this phase, level and stages" if net.layer else "no layers"
         raise NetError(f"net '{net.name}': {why}")
-    _check_names(net, places)
     kept.layer.extend(net.layer[i] for i in places)
     return kept
 
 
-def _check_names(net: NetParameter, places: Sequence[int]) -> None:
-    """Raise NetError if two of the layers `places` have the same name, which identifies parameters in files."""
-    first: dict[str, int] = {}
-    for i in places:
-        layer = net.layer[i]
-        if layer.name and (before := first.setdefault(layer.name, i)) != i:
-            raise NetError(
-                f"two layers are called '{layer.name}': number {before + 1} ({net.layer[before].type}) and number "
-                f"{i + 1} ({layer.type}); give each a name of its own"
-            )
+def labels(layers: Sequence[LayerParameter]) -> list[str]:
+    """Return a text for each layer that no other has: its name, or "name#2" and so on where an earlier one has it.
+
+    Caffe's nets may have several layers of one name, or without a name.
+    """
+    found: list[str] = []
+    taken, names = set[str](), {layer.name for layer in layers}
+    for layer in layers:
+        numbered = (f"{layer.name}#{k}" for k in count(2))
+        free = (one for one in numbered if one not in taken and one not in names)
+        found.append(next(free) if layer.name in taken else layer.name)
+        taken.add(found[-1])
+    return found
 
 
 def is_included(layer: LayerParameter, state: NetState) -> bool:
@@ -71,13 +76,13 @@ def _meets(state: NetState, rule: NetStateRule) -> bool:
 TopIndex = tuple[int, int]  # layer, index among its tops
 
 
-def insert_splits(net: NetParameter) -> NetParameter:
+def insert_splits(net: NetParameter, whole: NetParameter | None = None) -> NetParameter:
     """Return the net with a Split layer, with Caffe's name for it, after each top that has several users.
 
     A loss weight counts as a user and moves to the Split's first top. Raise NetError for a bottom that no earlier
-    layer produces, or a layer with the name of a Split.
+    layer produces; `whole` is the net before `filter_layers`, for the error.
     """
-    sources, users, weights = _uses(net)
+    sources, users, weights = _uses(net, whole or net)
     split = NetParameter()
     split.CopyFrom(net)
     split.ClearField("layer")
@@ -94,7 +99,6 @@ def insert_splits(net: NetParameter) -> NetParameter:
                 split.layer.append(_split_layer(net, (i, j), users[i, j], weights.get((i, j), 0.0)))
                 if weights.get((i, j)):
                     copy.loss_weight[j] = 0
-    _check_names(split, range(len(split.layer)))
     return split
 
 
@@ -105,7 +109,9 @@ def made_by(layers: Sequence[LayerParameter], i: int, j: int) -> TopIndex:
     return made_by(layers, maker, 0) if layers[maker].type == "Split" else (maker, list(layers[maker].top).index(name))
 
 
-def _uses(net: NetParameter) -> tuple[list[list[TopIndex]], Counter[TopIndex], dict[TopIndex, float]]:
+def _uses(
+    net: NetParameter, whole: NetParameter
+) -> tuple[list[list[TopIndex]], Counter[TopIndex], dict[TopIndex, float]]:
     """Return each bottom's source top, the number of users and the loss weight of each top."""
     sources: list[list[TopIndex]] = []
     users: Counter[TopIndex] = Counter()
@@ -114,10 +120,8 @@ def _uses(net: NetParameter) -> tuple[list[list[TopIndex]], Counter[TopIndex], d
     for i, layer in enumerate(net.layer):
         for name in layer.bottom:
             if name not in last:
-                raise NetError(
-                    f"layer '{layer.name}': no layer before it produces its bottom '{name}'; "
-                    f"blobs so far: {' '.join(last) or 'none'}"
-                )
+                why = _why_missing(name, net, whole) or near(name, last or ["none"], "blobs so far")
+                raise NetError(f"layer '{layer.name}': no layer before it produces its bottom '{name}'{why}")
         sources.append([last[name] for name in layer.bottom])
         users.update(sources[i])
         last.update({name: (i, j) for j, name in enumerate(layer.top)})
@@ -125,6 +129,21 @@ def _uses(net: NetParameter) -> tuple[list[list[TopIndex]], Counter[TopIndex], d
             weights[i, j] = weight
             users[i, j] += bool(weight)
     return sources, users, weights
+
+
+def _why_missing(name: str, net: NetParameter, whole: NetParameter) -> str:
+    """Return which layer produces a bottom that is missing, and why it does not count; "" where none does."""
+    if behind := next((layer for layer in net.layer if name in layer.top), None):
+        return f"; layer '{behind.name}' ({behind.type}) does, behind it: write it before"
+    maker = next((layer for layer in whole.layer if name in layer.top), None)
+    if maker is None:
+        return ""
+    this, other = Phase.Name(net.state.phase), Phase.Name(1 - net.state.phase)
+    flipped = NetState()
+    flipped.CopyFrom(net.state)
+    flipped.MergeFrom(NetState(phase=other))
+    left_out = f"is of the phase {other} alone" if is_included(maker, flipped) else "is left out by its rules"
+    return f"; layer '{maker.name}' ({maker.type}) does, but {left_out}: give the phase {this} one, or change its rules"
 
 
 def _split_name(net: NetParameter, top: TopIndex) -> str:

@@ -12,7 +12,12 @@ import numpy as np
 from scaffe import io
 from scaffe.context import TEST
 from scaffe.errors import ShapeError
+from scaffe.input_transform import warning
+from scaffe.monitor.log import log
 from scaffe.net import Net
+from scaffe.proto import InputTransform, TransformationParameter
+
+PIXELS = 255.0  # the largest value of a pixel in a database
 
 
 class ImagesNet(Net):
@@ -31,6 +36,7 @@ class ImagesNet(Net):
     ):
         super().__init__(model_file, TEST, weights=os.fspath(pretrained_file), **options)
         self.input = self._image_input()
+        self._file, self._is_told = os.fspath(pretrained_file), False
         self.transformer = io.Transformer({self.input: self.blobs[self.input].shape})
         self.transformer.set_transpose(self.input, (2, 0, 1))
         for name, value in preparation.items():
@@ -66,8 +72,23 @@ class ImagesNet(Net):
     def scores(self, crops: Sequence[np.ndarray], net: Net | None = None) -> np.ndarray:
         """Return the first output (M x ...) for a batch of crops, of this net or of another of the same model."""
         net = net or self
+        self._tell_difference()
         target = net.blobs[self.input].data
         target[len(crops) :] = 0
         for row, crop in zip(target, crops, strict=False):
             row[...] = self.transformer.preprocess(self.input, crop)
         return net.forward()[self.outputs[0]][: len(crops)].copy()
+
+    def _tell_difference(self) -> None:
+        """Warn, once, where images are prepared otherwise than those that the weights were trained with."""
+        if not self._is_told and (text := warning(self.trained, self._here())):
+            log.warning("%s: %s", self._file, text)
+        self._is_told = True
+
+    def _here(self) -> InputTransform:
+        """Return how the transformer prepares images of pixels from 0 to 255."""
+        steps, name = self.transformer, self.input
+        raw = steps.raw_scale.get(name, 1.0) / PIXELS
+        mean = steps.mean.get(name, np.zeros((1, 1, 1), np.float32)).mean((1, 2), dtype=np.float64) / raw
+        scale = steps.input_scale.get(name, 1.0) * raw
+        return InputTransform(transform_param=TransformationParameter(scale=scale), mean=mean)

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 import readers
 from readers import RecordError, decode_image
+from readers.files import read_input
 from scaffe.errors import FileError, ScaffeError, ShapeError
 from scaffe.proto import BlobProto, BlobProtoVector, Datum, blobs
 from scaffe.proto import caffe_pb2 as caffe_pb2  # programs for pycaffe use caffe.io.caffe_pb2
@@ -29,8 +30,7 @@ def load_image(filename: str | os.PathLike[str], color: bool = True) -> np.ndarr
     Raise FileError, with the file's name, if it cannot be read or is no image.
     """
     try:
-        with open(filename, "rb") as file:
-            pixels = decode_image(file.read(), color)
+        pixels = decode_image(read_input(filename), color)
     except OSError as error:
         raise FileError(f"image {filename}: {(error.strerror or str(error)).lower()}") from None
     except RecordError as error:

@@ -10,6 +10,7 @@ from scaffe.built_net import BuiltNet
 from scaffe.callbacks import Callback, Callbacks
 from scaffe.choices import Work
 from scaffe.context import TRAIN
+from scaffe.debug_info import DebugInfo, is_shown
 from scaffe.engine import Group
 from scaffe.errors import CallError, LabelError
 from scaffe.held import public
@@ -17,7 +18,15 @@ from scaffe.layers.base_data import BaseData
 
 
 class LayerPasses(BuiltNet):
-    """Compute a net's layers, one at a time; a user's callbacks run before and after each."""
+    """Compute a net's layers, one at a time; a user's callbacks run before and after each.
+
+    `debug_info`, at first the net's field, says whether Caffe's lines about the blobs are logged.
+    """
+
+    def _build(self) -> None:
+        super()._build()
+        self.debug_info = self.param.debug_info
+        self.debug_lines = DebugInfo(self)
 
     def feed_layer(self, i: int) -> None:
         """Make layer i take its next batch, as the data layers of all ranks do where the root reads."""
@@ -37,6 +46,8 @@ class LayerPasses(BuiltNet):
             layer.forward(bottom, top)
         except Exception as error:  # a device's errors have no base of their own
             raise self._located(error, i) from None
+        if self.debug_info and is_shown():
+            self.debug_lines.forward(i)
 
     def _begin_pass(self) -> None:
         try:
@@ -59,6 +70,8 @@ class LayerPasses(BuiltNet):
                 self.layers[i].backward(self.tops[i], node.down, self.bottoms[i])
         except Exception as error:  # a device's errors have no base of their own
             raise self._located(error, i) from None
+        if self.debug_info and is_shown():
+            self.debug_lines.backward(i)
         if not self.keep_diffs:
             self._release_diffs(i)
 
@@ -83,13 +96,13 @@ class LayerPasses(BuiltNet):
     def groups(self, starts: Iterable[int] = ()) -> list[Group]:
         """Return the layers in groups, each computed by one call of the engine; new groups begin at layers `starts`.
 
-        With callbacks each layer is a group of its own.
+        With callbacks or debug info each layer is a group of its own.
         """
-        return self.engine.groups(self, range(len(self.layers)) if self.callbacks else starts)
+        return self.engine.groups(self, range(len(self.layers)) if self.callbacks or self.debug_info else starts)
 
     def suspects(self) -> list[str]:
         """Return the layers whose part of the loss of the last forward pass is not finite; if none is, all with one."""
-        parts = {self.layers[i].name: float(self.tops[i][j].array.sum()) for i, j, _ in self.losses}
+        parts = {self.layers[i].label: float(self.tops[i][j].array.sum()) for i, j, _ in self.losses}
         return [name for name, part in parts.items() if not isfinite(part)] or list(parts)
 
     def _raise_faults(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import scaffe.layers  # noqa: F401  registers the layers
-from scaffe import batches, defaults
+from scaffe import batches, defaults, input_transform
 from scaffe.blob import Shape
 from scaffe.choices import Choices
 from scaffe.compute import MOVED, Compute
@@ -22,7 +22,9 @@ from scaffe.files import weights as weight_files
 from scaffe.held import public
 from scaffe.indexed_net import IndexedNet
 from scaffe.layer_passes import LayerPasses
-from scaffe.proto import NetParameter
+from scaffe.monitor.log import log
+from scaffe.near import near
+from scaffe.proto import InputTransform, NetParameter
 from scaffe.setting import check_record, moved
 
 Model = str | os.PathLike[str] | NetParameter
@@ -68,6 +70,7 @@ class Net(LayerPasses, IndexedNet):
         if given is None:
             compute, gpu = defaults.chosen(compute, gpu)
             given = _own_context(_checked_phase(asked["phase"]), compute, allow_python_layers)
+        self.trained: list[InputTransform] = []  # how images were prepared for the weights, as their file says
         super().__init__(_checked_model(network_file, model), given, gpu, asked["level"], asked["stages"] or ())
         self.engine.adopt(self)
         if asked["weights"]:
@@ -210,6 +213,26 @@ class Net(LayerPasses, IndexedNet):
         """Take the parameters of the layers that an HDF5 file has by the same names. Raise as `copy_from` does."""
         weight_files.load_hdf5(self, path)
 
+    def own_transforms(self, name: str) -> list[InputTransform]:
+        """Return how its data layers prepare images; `name` is the net's in a file."""
+        found = (layer.input_transform(name) for layer in self.data_layers())
+        return [one for one in found if one is not None]
+
+    @property
+    def transforms(self) -> list[InputTransform]:
+        """What a file of its weights says of the images: its own data layers' transforms, else those of its weights."""
+        name = input_transform.TRAIN_NET if self.trains else input_transform.TEST_NET
+        return self.own_transforms(name) or self.trained
+
+    def note_trained(self, transforms: Sequence[InputTransform], path: str | os.PathLike[str]) -> None:
+        """Keep the transforms of weights that were copied; warn where a test prepares images otherwise."""
+        if self.trains:  # on from these weights, with transforms of its own
+            return
+        self.trained = list(transforms)
+        for here in self.own_transforms(input_transform.TEST_NET)[:1]:
+            if text := input_transform.warning(self.trained, here):
+                log.warning("%s: layer '%s': %s", path, here.layer, text)
+
     @public
     def share_with(self, other: Net) -> None:
         """Make this net's parameters and `other`'s the same memory, for the layers that both have by name.
@@ -245,7 +268,7 @@ class Net(LayerPasses, IndexedNet):
         """Return the names of the blobs to return. Raise UnknownBlobError for one that the net does not have."""
         for name in more or ():
             if name not in self.blobs:
-                raise UnknownBlobError(f"no blob '{name}'; blobs: {' '.join(self.blobs)}")
+                raise UnknownBlobError(f"no blob '{name}'{near(name, self.blobs, 'blobs')}")
         return [*names, *(more or ())]
 
     def _range(self, start: str | None, end: str | None) -> tuple[int, int]:
@@ -256,7 +279,7 @@ class Net(LayerPasses, IndexedNet):
         names = self._layer_names
         for name in (start, end):
             if name is not None and name not in names:
-                raise UnknownLayerError(f"no layer '{name}'; layers: {' '.join(names)}")
+                raise UnknownLayerError(f"no layer '{name}'{near(name, names, 'layers')}")
         first, last = names.index(start) if start else 0, names.index(end) if end else len(names) - 1
         if first > last:
             raise UnknownLayerError(

@@ -24,6 +24,7 @@ from google.protobuf.message import Message
 
 from scaffe import params as constants
 from scaffe.errors import NetError, TopError
+from scaffe.near import near
 from scaffe.proto import LayerParameter, NetParameter
 
 
@@ -88,7 +89,8 @@ class Function:
                 _assign(layer, name, value, self.type_name)
             else:
                 known = f"{own}: {' '.join(own_names)}; of every layer: {_common()}" if own else _common()
-                raise NetError(f"{self.type_name}: unknown field '{name}'; known fields: {known}")
+                text = near(name, [*own_names, *_FIELDS]) or f"; known fields: {known}"
+                raise NetError(f"{self.type_name}: unknown field '{name}'{text}")
         return layer
 
     def result(self) -> Any:
@@ -179,8 +181,8 @@ def _assign(message: Message, name: str, value: Any, where: str) -> None:
     """
     field: Any = message.DESCRIPTOR.fields_by_name.get(name)
     if field is None:
-        known = " ".join(message.DESCRIPTOR.fields_by_name)
-        raise NetError(f"{where}: {message.DESCRIPTOR.name} has no field '{name}'; known fields: {known}")
+        known = near(name, message.DESCRIPTOR.fields_by_name, "known fields")
+        raise NetError(f"{where}: {message.DESCRIPTOR.name} has no field '{name}'{known}")
     where = f"{where}, {name}"
     values = getattr(message, name)
     if not hasattr(values, "extend"):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from readers.files import read_input
 from scaffe.atomic import write_atomically
 from scaffe.errors import PlanError, SnapshotError
 from scaffe.monitor.log import log
@@ -28,7 +29,7 @@ def parse(lines: Iterable[str], source: str) -> dict[str, str]:
 def read(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return the choices of a file. Raise PlanError for a file that can't be read or is no plan."""
     try:
-        return parse(Path(path).read_text().splitlines(), str(path))
+        return parse(read_input(path).decode().splitlines(), str(path))
     except OSError as error:
         raise PlanError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:

@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
+from collectives.agreement import share
 from collectives.bench.bounds import Bounds
 from collectives.bench.options import TYPES, check_outputs, parse, sizes
 from collectives.bench.table import Measurement, footer, line, plot, preamble, write_json
@@ -174,13 +175,12 @@ def _take_gpu(comm: Communicator) -> None:
     """Give each rank of a node its own GPU, as far as there are enough. Raise ArgumentError on all ranks."""
     from collectives.execution.device import cuda
 
-    problem = ""
+    problem = None
     try:
         cuda.take(comm.node.rank)
     except ArgumentError as error:
-        problem = str(error)
-    if wrong := next(filter(None, comm.comm.allgather(problem)), ""):
-        raise ArgumentError(f"-d cuda: {wrong}")
+        problem = ArgumentError(f"-d cuda: {error}")
+    share(comm.comm, problem)
 
 
 def _check_nccl(comm: Communicator, options: argparse.Namespace) -> None:

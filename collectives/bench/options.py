@@ -115,7 +115,9 @@ def _add_ours(group: argparse._ArgumentGroup) -> None:
 
 def check_outputs(found: argparse.Namespace) -> None:
     """Raise ArgumentError, before measuring, for a file that can't be written."""
-    for name in filter(None, (found.json, found.plot)):
+    for name, start in ((found.json, b"[\n {\n"), (found.plot, b"\x89PNG")):
+        if not name:
+            continue
         path = Path(name)
         if path.is_dir() or not path.parent.is_dir():
             raise ArgumentError(f"can't write {path}: {'a folder' if path.is_dir() else f'no folder {path.parent}'}")
@@ -123,8 +125,16 @@ def check_outputs(found: argparse.Namespace) -> None:
             raise ArgumentError(f"can't write {path}: {DEVICE}")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise ArgumentError(f"can't write {path}: permission denied")
+        if path.exists() and not _starts_with(path, start):
+            raise ArgumentError(f"can't write {path}: it is no earlier output of this benchmark; name another file")
     if found.plot and importlib.util.find_spec("matplotlib") is None:
         raise ArgumentError("--plot needs matplotlib: pip install 'scaffe[plot]'")
+
+
+def _starts_with(path: Path, start: bytes) -> bool:
+    """Return whether a file begins with an output's first bytes, or is empty."""
+    with path.open("rb") as file:
+        return file.read(len(start)) in (b"", start)
 
 
 def sizes(found: argparse.Namespace, itemsize: int) -> tuple[list[int], str]:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from collectives.arguments import on_device
 from collectives.bench.options import ROTATE, TYPES
-from collectives.communicator import Communicator, on_device
+from collectives.communicator import Communicator
 from collectives.execution.plans import Plan
 
 FEW = 8192  # bytes above which OSU makes fewer calls

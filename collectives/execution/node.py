@@ -66,11 +66,20 @@ class NodeComm:
 
     def give_back(self, array: np.ndarray) -> None:
         """Free the window that begins with this array. Raise ArgumentError for another array."""
-        number, offset = self._find(array)
+        if (number := self.window_of(array)) >= 0:
+            self.windows.pop(number).free()
+
+    def window_of(self, array: np.ndarray) -> int:
+        """Return the window that begins with this array, -1 for one of 0 bytes. Raise ArgumentError for another array.
+
+        Not collective.
+        """
+        if not isinstance(array, np.ndarray):
+            raise ArgumentError(f"only arrays that `empty` returned can be given back, got {type(array).__name__}")
+        number, offset = self._find(array) if array.nbytes else (-1, 0)
         if array.nbytes and (number < 0 or offset):
             raise ArgumentError("only arrays that `empty` returned, and that are not given back yet, can be given back")
-        if array.nbytes:
-            self.windows.pop(number).free()
+        return number
 
     def holds(self, array: np.ndarray) -> bool:
         """Return whether an array lies in a window."""

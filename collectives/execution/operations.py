@@ -40,8 +40,9 @@ def operation(name: str, dtype: np.dtype) -> Operation:
 
     Raise ArgumentError for an unknown operation, an unknown type, and the mean of integers.
     """
-    if name not in OPERATIONS:
-        raise ArgumentError(f"unknown operation '{name}'; known operations: {' '.join(OPERATIONS)}")
+    if not isinstance(name, str) or name not in OPERATIONS:
+        given = f"'{name}'" if isinstance(name, str) else type(name).__name__
+        raise ArgumentError(f"unknown operation {given}; known operations: {' '.join(OPERATIONS)}")
     if dtype not in TYPES:
         raise ArgumentError(f"arrays of {dtype} can't be reduced; types that can: {' '.join(map(str, TYPES))}")
     if OPERATIONS[name].divided and dtype.kind == "i":

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from collectives.agreement import end_job
-from collectives.errors import CollectiveError
+from collectives.errors import CollectiveError, RankLostError
 from collectives.execution.execute import Execution
 from collectives.execution.node import NodeComm, RemoteBuffer, Requests, blocks
 from collectives.execution.operations import Operation, wide
 from collectives.execution.peer import address
 from collectives.execution.transport import HostTransport, Request, Transport, message_type
 from collectives.loss import noticing, regardless
+from collectives.progress import PROGRESS
 from collectives.schedules.schedule import Schedule, uses_out
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Plan:
     recv: Array
     op: Operation | None = None
     taken = 0  # requests that `advance` has seen complete: shows progress
+    failure: Exception | None = None
     _steps: Requests | None = None
     _waiting: Request | None = None
 
@@ -72,6 +74,8 @@ class Plan:
 
         Its communicators are revoked, so that they end. Open MPI ends a process that drops them.
         """
+        PROGRESS.drop(self)
+        self.failure = RankLostError("a rank was lost: this plan's communicator was revoked")
         waiting = [] if self._waiting is None else [self._waiting]
         for request in chain(waiting, self.under_way()):
             with regardless():
@@ -92,16 +96,32 @@ class Plan:
             request.Wait()
         self.follow()
 
-    def start(self, marked: bool = False) -> None:
-        """Begin without waiting for other ranks. `marked` says that `mark` has been called."""
-        if not marked:
-            self.mark()
+    def start(self) -> None:
+        """Begin without waiting for other ranks. Until the end, whoever waits in this process advances the plan."""
+        self.mark()
+        self.begin()
+        if self._steps is not None:
+            PROGRESS.add(self)
+
+    def begin(self) -> None:
+        """Begin as `start` does, after a call of `mark`; the caller alone advances the plan."""
         self._steps, self._waiting = self.steps(wait=False), None
         self.advance()
+
+    def progress(self) -> bool:
+        """Advance as far as possible without waiting; return whether anything advanced."""
+        before = self.taken
+        if self.advance():
+            PROGRESS.drop(self)
+        return self.taken != before
 
     @noticing
     def advance(self) -> bool:
         """Advance as far as possible without waiting; return whether the end is reached."""
+        return PROGRESS.step(self, self._advance)
+
+    def _advance(self) -> bool:
+        """Take steps until one must wait; return whether the end is reached."""
         while self._steps is not None and (self._waiting is None or self._waiting.Test()):
             self._waiting = next(self._steps, None)
             self.taken += 1
@@ -111,12 +131,15 @@ class Plan:
 
     @noticing
     def finish(self) -> None:
-        """Wait for the end, then `follow`."""
+        """Wait for the end, then `follow`. Meanwhile all else advances that is under way in this process."""
+        PROGRESS.drop(self)
         while self._steps is not None:
-            if self._waiting is not None:
+            if self._waiting is None or PROGRESS.is_busy:
+                PROGRESS.wait_until(lambda: self._steps is None, self)
+            else:
                 self._waiting.Wait()
                 self._waiting = None
-            self.advance()
+                self.advance()
         self.follow()
 
 

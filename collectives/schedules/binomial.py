@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import ceil, log2
+
 from collectives.schedules.registry import register
-from collectives.schedules.tree_algorithm import TreeAlgorithm
+from collectives.schedules.tree_algorithm import Hops, TreeAlgorithm
 from collectives.schedules.trees import Tree
 
 
@@ -34,3 +36,9 @@ class BinomialAlgorithm(TreeAlgorithm):
     def tried(self, verb: str, ranks: int) -> tuple[str, ...]:
         """Return the name; an allreduce by it is never the fastest."""
         return () if verb == "allreduce" else (self.name,)
+
+    def hops(self, name: str, ranks: int, inside: int) -> Hops:
+        """Return a message for each round, all of which the root receives."""
+        outer = ceil(log2(ceil(ranks / inside)))
+        rounds = ceil(log2(ranks)) - outer, outer
+        return Hops(rounds, rounds, sum(rounds))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from collectives.schedules.registry import register
-from collectives.schedules.tree_algorithm import TreeAlgorithm
+from collectives.schedules.tree_algorithm import Hops, TreeAlgorithm
 from collectives.schedules.trees import Tree
 
 
@@ -34,3 +36,8 @@ class ChainAlgorithm(TreeAlgorithm):
     def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
         """Return the name for a reduce and a broadcast."""
         return () if verb == "allreduce" else (self.name,)
+
+    def hops(self, name: str, ranks: int, inside: int) -> Hops:
+        """Return one message to each rank after the first."""
+        nodes = ceil(ranks / inside)
+        return Hops((nodes * (inside - 1), nodes - 1), (0, 1) if nodes > 1 else (1, 0), 1)

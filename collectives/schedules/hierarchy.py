@@ -12,7 +12,7 @@ from math import ceil, log2
 
 from collectives.errors import AlgorithmError
 from collectives.schedules.registry import algorithms, register
-from collectives.schedules.tree_algorithm import TreeAlgorithm, numbers
+from collectives.schedules.tree_algorithm import Hops, TreeAlgorithm, numbers
 from collectives.schedules.trees import Tree
 
 
@@ -97,6 +97,18 @@ class HierarchyAlgorithm(TreeAlgorithm):
     def path(self, name: str, ranks: int) -> int:
         """Return the ranks of a group, and one for each round of the tree above."""
         return numbers(name)[0] + ceil(log2(ranks))
+
+    def hops(self, name: str, ranks: int, inside: int) -> Hops | None:
+        """Return those of `cb-N`: along a chain, then up the binomial tree of the chains' first ranks."""
+        if name.partition("-")[0] != "cb":
+            return None
+        size = min(ranks, numbers(name)[0])
+        leaders, nodes, has_inside = ceil(ranks / size), ceil(ranks / inside), size <= inside
+        outer = min(ceil(log2(leaders)), ceil(log2(nodes)))
+        rounds = ceil(log2(leaders)) - outer, outer
+        last = (size > 1) * has_inside, (size > 1) * (not has_inside)
+        path = rounds[0] + (size - 1) * has_inside, rounds[1] + (size - 1) * (not has_inside)
+        return Hops(path, (rounds[0] + last[0], rounds[1] + last[1]), sum(rounds) + sum(last))
 
     def trees(self, name: str, size: int, chain_size: int | None = None) -> list[Tree]:
         """Return the tree. Raise AlgorithmError for sizes that don't match its levels."""

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from collectives.errors import AlgorithmError
 from collectives.schedules.registry import Algorithm, StepInputs, find
 from collectives.schedules.schedule import Steps
 from collectives.schedules.tree_steps import TreeSteps
 from collectives.schedules.trees import Tree
+
+MOST_DIGITS = 9  # of a number in a name
+
+
+class Hops(NamedTuple):
+    """The messages of one chunk over a tree whose ranks fill node after node: within nodes, and between nodes.
+
+    `path`: those one after the other, from the farthest rank to the root. `busiest`: those that the busiest rank
+    receives in a reduce. `joins`: the additions of that rank.
+    """
+
+    path: tuple[float, float]
+    busiest: tuple[float, float]
+    joins: float
 
 
 class TreeAlgorithm(Algorithm):
@@ -30,13 +45,17 @@ class TreeAlgorithm(Algorithm):
         """Return how many ranks a chunk passes in sequence, as S-Caffe's equation 2 counts them."""
         return self.trees(name, ranks)[0].height(0) + 1
 
+    def hops(self, name: str, ranks: int, inside: int) -> Hops | None:
+        """Return the hops over `ranks` ranks, `inside` of them in a node; None by default: there is no closed form."""
+        return None
+
     def takes(self, name: str) -> bool:
         """Return whether `name` is this algorithm's name, with or without numbers."""
         return self.is_numbered(name, self.name)
 
     def is_numbered(self, name: str, base: str) -> bool:
         """Return whether `name` is `base` with any numbers."""
-        return bool(re.fullmatch(rf"{re.escape(base)}(-\d+)*", name))
+        return bool(re.fullmatch(rf"{re.escape(base)}(-[0-9]+)*", name))
 
     def takes_no_number(self, name: str) -> None:
         """Raise AlgorithmError for a name with a number."""
@@ -50,8 +69,11 @@ class TreeAlgorithm(Algorithm):
 
 
 def numbers(name: str) -> list[int]:
-    """Return the numbers in a name: 8 and 4 for ccb-8-4."""
-    return [int(number) for number in name.split("-")[1:]]
+    """Return the numbers in a name: 8 and 4 for ccb-8-4. Raise AlgorithmError for one of too many digits."""
+    found = name.split("-")[1:]
+    if long := next((number for number in found if len(number) > MOST_DIGITS), ""):
+        raise AlgorithmError(f"algorithm '{name[:40]}': a number of {len(long)} digits; expected {MOST_DIGITS} at most")
+    return [int(number) for number in found]
 
 
 def make_trees(name: str, size: int, chain_size: int | None = None) -> list[Tree]:

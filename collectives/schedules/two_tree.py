@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, log2
 
 from collectives.schedules.registry import register
-from collectives.schedules.tree_algorithm import TreeAlgorithm
+from collectives.schedules.tree_algorithm import Hops, TreeAlgorithm
 from collectives.schedules.trees import Tree
 
 
@@ -67,3 +68,9 @@ class TwoTree(TreeAlgorithm):
         """Return both trees."""
         self.takes_no_number(name)
         return [InOrder(size), InOrder(size, twin=True)]
+
+    def hops(self, name: str, ranks: int, inside: int) -> Hops:
+        """Return two messages for each level, since a chunk waits for two children; each tree has half of the data."""
+        nodes = ceil(ranks / inside)
+        outer = ceil(log2(nodes))
+        return Hops((2 * (ceil(log2(ranks)) - outer), 2 * outer), (0, 1) if nodes > 1 else (1, 0), 1)

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from collectives.errors import AlgorithmError
+from collectives.errors import AlgorithmError, CollectiveError
 from collectives.execution.execute import Execution
 from collectives.execution.node import Requests
 from collectives.execution.operations import OPERATIONS, Operation
 from collectives.execution.plans import Plan
 from collectives.execution.transport import HostTransport
 from collectives.group import Group
+from collectives.progress import ProgressEngine
 from collectives.schedules.algorithms import Choice, check_algorithm, make_schedule, order_for, with_chain_size
 from collectives.schedules.registry import known
 from collectives.schedules.schedule import Schedule
@@ -69,7 +70,7 @@ class SimulatedCommunicator:
     def __init__(self, rank: SimulatedRank, chooser: Chooser, path: tuple[int, ...] = ()):
         self.owner, self.chooser, self._path = rank, chooser, path
         self.rank, self.group, self.size = rank.number, chooser.group, chooser.group.size
-        self.now = rank.now
+        self.now, self.progress = rank.now, ProgressEngine()
         self.comm: Any = SimpleNamespace(allgather=lambda value: [value])  # of what is equal on all ranks
         self._dups = 0
         self._plans: dict[Hashable, SimulatedPlan] = {}
@@ -79,7 +80,7 @@ class SimulatedCommunicator:
         self._dups += 1
         return SimulatedCommunicator(self.owner, self.chooser, (*self._path, self._dups))
 
-    def agree(self, values: Mapping[str, str]) -> None:
+    def agree(self, values: Mapping[str, str], error: CollectiveError | None = None) -> None:
         """Do nothing: simulated ranks have the same arguments."""
 
     def free(self) -> None:
@@ -135,7 +136,7 @@ class SimulatedPlan(Plan):
 
     def run(self) -> None:
         """Run to the end, in the rank's process."""
-        self.start()
+        self.begin()
         self._owner.wait_until(self.advance)
 
 

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from collectives.schedules.algorithms import Choice
-from collectives.tuning.table import FABRIC, TCP, Row, Shape, Table, check_writable, instead, load, network, shipped
+from collectives.tuning.table import (
+    FABRIC,
+    TCP,
+    Row,
+    Shape,
+    Table,
+    check_writable,
+    instead,
+    load,
+    network,
+    present,
+    shipped,
+)
 
 __all__ = [
     "FABRIC",
@@ -16,5 +28,6 @@ __all__ = [
     "instead",
     "load",
     "network",
+    "present",
     "shipped",
 ]

@@ -144,12 +144,18 @@ def instead(op: str, nbytes: int) -> str:
 
 def load(path: str | os.PathLike[str]) -> Table:
     """Read a table. Raise ArgumentError for an unreadable file and for one that is not a table."""
+    _check_plain(path)
     try:
         return Table([_row(row) for row in json.loads(Path(path).read_text())], os.fspath(path))
     except OSError as error:
         raise ArgumentError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, TypeError) as error:
         raise ArgumentError(f"{path} is not a table of python -m collectives.tune: {error}") from None
+
+
+def present(path: str | os.PathLike[str]) -> Table:
+    """Return the table in a file, one without rows for no file and for an empty one. Raise as `load` does."""
+    return load(path) if os.path.exists(path) and os.path.getsize(path) else Table([], os.fspath(path))
 
 
 def _row(given: dict[str, object]) -> Row:
@@ -175,8 +181,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         unfinished.unlink()
     except OSError as error:
         raise _unwritable(path, error) from None
-    if Path(path).exists():
-        load(path)
+    present(path)
 
 
 def is_device(path: str | os.PathLike[str]) -> bool:

@@ -15,7 +15,15 @@ import numpy as np
 from scaffe import io
 from scaffe.classifier import Classifier
 from scaffe.commands.gflags import Parser
-from scaffe.commands.images import add_image_flags, net_options, read_array, read_mean, swap_by_default, write_array
+from scaffe.commands.images import (
+    add_image_flags,
+    net_options,
+    read_array,
+    read_mean,
+    swap_by_default,
+    take_trained,
+    write_array,
+)  # fmt: skip
 from scaffe.commands.parser import add_command, add_instances, add_net_flags
 from scaffe.commands.running import alone, log_device, open_crew, settings, stages
 from scaffe.compute import FIXED, Compute
@@ -25,9 +33,11 @@ from scaffe.devices.threads import limit_blas
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log, one_line
 from scaffe.net import Net
+from scaffe.outputs import check_output, net_files
 from scaffe.parallel.evaluate import run_each
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.shared_parameters import share
+from scaffe.proto import kinds
 from scaffe.proto.files import read_bytes
 
 RANK = 15
@@ -63,6 +73,9 @@ def _classify(a: argparse.Namespace) -> None:
         raise ScaffeError(f"--top must be 1 or more, got {a.top}")
     chosen = gpu.choose(settings(a).compute.device, a.gpu)  # before images: --gpu may have taken one as its value
     paths, out = _given(a.images)
+    if out:
+        inputs = [*paths, a.mean, a.labels, *a.weights.split(","), *net_files([a.model])]
+        check_output("scores", out, inputs, [kinds.ARRAY])
     names, images = zip(*(pair for path in paths for pair in _load(path, a)), strict=True)
     labels = _labels(a.labels) if a.labels else None
     scores = _scores(a, images, read_mean(a.mean), chosen)
@@ -141,6 +154,7 @@ def _divided(
 def _classifier(a: argparse.Namespace, mean: np.ndarray | None, compute: Compute, chosen: gpu.Gpu | None) -> Classifier:
     net = Classifier(a.model, a.weights, a.images_dim, mean, **net_options(a, compute, chosen))
     swap_by_default(net, a)
+    take_trained(net, a)
     return net
 
 

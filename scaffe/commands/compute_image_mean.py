@@ -11,6 +11,7 @@ from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import agree_on_flags, alone, on_all_ranks
 from scaffe.monitor.log import log
+from scaffe.outputs import check_replaced
 from scaffe.parallel.image_mean import compute_image_mean
 from scaffe.parallel.world import World, launcher_size
 
@@ -29,12 +30,23 @@ def add(top: Parser) -> None:
 
 def _compute(a: argparse.Namespace) -> int:
     if launcher_size() == 1:  # needs no MPI
-        return alone(lambda: _log(readers.compute_image_mean(a.db, a.out)))
+        return alone(lambda: _compute_alone(a))
     return on_all_ranks(lambda world: _compute_over(world, a))
+
+
+def _compute_alone(a: argparse.Namespace) -> None:
+    _check_output(a)
+    _log(readers.compute_image_mean(a.db, a.out))
+
+
+def _check_output(a: argparse.Namespace) -> None:
+    if a.out is not None:
+        check_replaced("mean file", a.out, [a.db])
 
 
 def _compute_over(world: World, a: argparse.Namespace) -> int:
     agree_on_flags(world, a)
+    world.on_root(lambda: _check_output(a))
     mean = compute_image_mean(a.db, a.out, world)
     if mean is not None:
         _log(mean)

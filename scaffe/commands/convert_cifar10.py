@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 import readers
 from scaffe.commands.databases import BACKENDS, add_backend_flag
@@ -10,6 +11,7 @@ from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.monitor.log import log
+from scaffe.outputs import check_replaced
 
 RANK = 22
 
@@ -26,4 +28,5 @@ def add(top: Parser) -> None:
 
 
 def _convert(a: argparse.Namespace) -> None:
+    check_replaced("mean file", os.path.join(a.out_dir, "mean.binaryproto"))
     log.info("Wrote %s", ", ".join(readers.convert_cifar10(a.folder, a.out_dir, a.kind or a.backend)))

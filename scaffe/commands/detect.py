@@ -12,14 +12,15 @@ import numpy as np
 
 from scaffe.atomic import write_atomically
 from scaffe.commands.gflags import Parser
-from scaffe.commands.images import add_image_flags, net_options, read_mean, swap_by_default
+from scaffe.commands.images import add_image_flags, net_options, read_mean, swap_by_default, take_trained
 from scaffe.commands.parser import add_command, add_net_flags
 from scaffe.commands.running import alone, log_device, settings
 from scaffe.detector import Detector
 from scaffe.devices import gpu
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
-from scaffe.proto import hdf5
+from scaffe.outputs import check_output, net_files
+from scaffe.proto import hdf5, kinds
 from scaffe.proto.files import read_bytes
 
 RANK = 15.5
@@ -45,6 +46,8 @@ def add(top: Parser) -> None:
 def _detect(a: argparse.Namespace) -> None:
     if not a.out.lower().endswith((*CSV, *HDF5)):
         raise ScaffeError(f"{a.out}: unknown format; known: {' '.join((*CSV, *HDF5))}")
+    inputs = [a.input, a.mean, *a.weights.split(","), *net_files([a.model])]
+    check_output("OUT", a.out, inputs, [kinds.HDF5])
     listed = a.input.lower().endswith(CSV)
     if not listed and (a.crop_mode == LIST or not a.input.lower().endswith(".txt")):
         raise ScaffeError(
@@ -69,6 +72,7 @@ def _detector(a: argparse.Namespace) -> Detector:
     log_device(chosen, given.compute.device)
     detector = Detector(a.model, a.weights, mean, **net_options(a, given.compute, chosen))
     swap_by_default(detector, a)
+    take_trained(detector, a)
     detector.configure_crop(a.context_pad)
     return detector
 

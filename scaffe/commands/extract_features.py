@@ -10,11 +10,14 @@ from scaffe.commands.running import close, on_devices, open_nets, open_team
 from scaffe.context import TEST
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
+from scaffe.outputs import check_replaced, net_files
 from scaffe.parallel.world import World
+from scaffe.proto.kinds import ARRAY, HDF5
 from scaffe.tools.features import FORMATS, extract
 from scaffe.training.settings import Settings
 
 RANK = 16
+OWN = {"hdf5": [HDF5], "npy": [ARRAY]}  # kinds of files
 
 
 def add(top: Parser) -> None:
@@ -61,6 +64,7 @@ def _take_mode(a: argparse.Namespace) -> None:
 
 def _write(world: World, a: argparse.Namespace, settings: Settings) -> int:
     outputs, db = world.together(lambda: _outputs(a))
+    world.on_root(lambda: _check_outputs(a, outputs, db))
     team = open_team(world, settings.instances)
     nets = open_nets(world, team, a, settings.compute, TEST, a.iterations)
     log.info("Extracting features of %d batches", a.iterations)
@@ -69,6 +73,12 @@ def _write(world: World, a: argparse.Namespace, settings: Settings) -> int:
     log.info("Successfully extracted the features!")
     close(team, nets)
     return 0
+
+
+def _check_outputs(a: argparse.Namespace, outputs: dict[str, str], db: str) -> None:
+    """Raise ScaffeError if a file to write would replace one to read, or another tool's."""
+    for blob, path in outputs.items():
+        check_replaced(blob, path, [*a.weights.split(","), *net_files([a.model])], OWN.get(db, ()))
 
 
 def _outputs(a: argparse.Namespace) -> tuple[dict[str, str], str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from readers.errors import reason
+from readers.files import read_input
 
 # gflags' flags of this kind. Each is given a list, with commas.
 SPECIAL = ("flagfile", "fromenv", "tryfromenv", "undefok")
@@ -100,8 +101,7 @@ def _flags_of(path: str, files: Sequence[str]) -> list[str]:
     if os.path.abspath(path) in files:
         raise FlagError(f"--flagfile {path}: the file names itself")
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            lines = [line.strip() for line in file]
+        lines = [line.strip() for line in read_input(path).decode("utf-8-sig").splitlines()]
     except (OSError, ValueError) as error:
         raise FlagError(f"--flagfile {path}: {reason(error)}") from None
     flags: list[str] = []

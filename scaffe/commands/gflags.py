@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from scaffe.commands.flag_words import SPECIAL, FlagError, expand, name_of
 from scaffe.monitor.log import one_line
+from scaffe.near import near
 from scaffe.parallel.world import launcher_rank
 from scaffe.version import __version__
 
@@ -64,7 +65,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line, on the first rank alone, and exit with 2."""
         if launcher_rank() == 0:
-            print(f"scaffe: {one_line(message)}; see {self.prog} --help", file=sys.stderr)
+            see = " See" if message.endswith("?") else "; see"
+            print(f"scaffe: {one_line(message)}{see} {self.prog} --help", file=sys.stderr)
         self.exit(2)
 
     def command(self, name: str, text: str, others: Mapping[str, Sequence[str]]) -> Parser:
@@ -134,7 +136,7 @@ class Parser(argparse.ArgumentParser):
         """Return the arguments and the words left over; flags may have Caffe's spelling."""
         words = list(sys.argv[1:] if args is None else args)
         if self._names:
-            return super().parse_known_args(self._command_first(words), namespace)
+            return super().parse_known_args(self._command_first(words) or ["--help"], namespace)
         end = words.index("--") if "--" in words else len(words)
         try:
             flags, left_out = expand(words[:end], self._knows)
@@ -144,6 +146,28 @@ class Parser(argparse.ArgumentParser):
         if left_out:
             found.ignored = [*(found.ignored or []), *left_out]
         return found, rest
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
+        """Return the arguments; a word left over is an error, which names the flag that is near."""
+        found: argparse.Namespace
+        found, rest = self.parse_known_args(args, namespace)
+        if rest:
+            command: Parser = self._commands.choices[found.command] if self._commands else self
+            flags = [f"--{name}" for name in sorted(command._flags)]
+            command.error(f"unrecognized arguments: {' '.join(rest)}{near(name_of(rest[0]), flags)}")
+        return found
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Raise ArgumentError for a value that is none of a flag's choices, with the one that is near, or all."""
+        if action.choices is not None and value not in action.choices:
+            known = list(map(str, action.choices))
+            hint = near(str(value), known) or f" (choose from {', '.join(map(repr, known))})"
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{hint}")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print a help or the version, on the first rank alone."""
+        if launcher_rank() == 0:
+            super()._print_message(message, file)
 
     def _knows(self, name: str) -> bool:
         return f"--{name}" in self._option_string_actions
@@ -191,6 +215,8 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{name} is one of Caffe's deprecated tools: use scaffe {DEPRECATED[name]}")
         if name in self._names:
             return [*self._names[name], *words[:place], *words[place + 1 :]]
+        if name.startswith("-") and not self._knows(name_of(name)) and name != "-h":
+            self.error(f"no COMMAND is given, such as {self.prog} train, but flags")
         return [self._plain(words[0]), *words[1:]]
 
     def _takes_value(self, word: str) -> bool:
@@ -223,7 +249,7 @@ class _HelpAll(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        print(parser.format_help(everything=True), end="")
+        parser._print_message(parser.format_help(everything=True), sys.stdout)
         parser.exit()
 
 

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 
 import readers
+from readers.files import open_input
 from scaffe.atomic import write_atomically
 from scaffe.commands.gflags import Parser
 from scaffe.commands.running import stages
 from scaffe.compute import Compute
 from scaffe.devices import gpu
 from scaffe.errors import ScaffeError
-from scaffe.images_net import ImagesNet
+from scaffe.images_net import PIXELS, ImagesNet
+from scaffe.input_transform import chosen, mean_of, text_of
+from scaffe.monitor.log import log
 
 B_G_R = (2, 1, 0)  # of R G B
 
@@ -28,7 +31,7 @@ def add_image_flags(command: Parser) -> None:
     command.flag("weights", others=["pretrained-model"], required=True, metavar="FILE", help=".caffemodel")
     text = "to subtract: a .binaryproto or .npy file, or a number a channel"
     command.flag("mean", others=["mean-file"], metavar="FILE|B,G,R", help=text)
-    command.flag("raw-scale", type=float, default=255.0, metavar="X", help="of pixels from 0 to 1, before the mean")
+    command.flag("raw-scale", type=float, default=PIXELS, metavar="X", help="of pixels from 0 to 1, before the mean")
     command.flag("input-scale", type=float, metavar="X", help="after the mean, as transform_param's scale")
     command.flag("channel-swap", type=_order, metavar="I,J,K", help="of R,G,B (default for three channels: 2,1,0)")
 
@@ -54,6 +57,26 @@ def swap_by_default(net: ImagesNet, a: argparse.Namespace) -> None:
         net.transformer.set_channel_swap(net.input, B_G_R)
 
 
+def take_trained(net: ImagesNet, a: argparse.Namespace) -> None:
+    """Prepare images as those that the weights were trained with, where no flag says how; log what is taken."""
+    trained = chosen(net.trained)
+    if trained is None or a.raw_scale != PIXELS:  # a flag whose mean and scale are others
+        return
+    taken = []
+    if a.input_scale is None and trained.transform_param.scale != 1:
+        net.transformer.set_input_scale(net.input, trained.transform_param.scale)
+        taken.append(f"scale {trained.transform_param.scale:g}")
+    if not a.mean and (mean := mean_of(trained)).any():
+        if len(mean) not in (1, net.blobs[net.input].shape[1]):
+            return
+        net.transformer.set_mean(net.input, mean)
+        of = f", the channels' means of {trained.transform_param.mean_file}" if trained.mean else ""
+        taken.append(f"mean {text_of(mean)}{of}")
+    if taken:
+        flags = "--input-scale and --mean give others"
+        log.info("As %s was trained, images are prepared with %s; %s", a.weights, "; ".join(taken), flags)
+
+
 def read_mean(given: str | None) -> np.ndarray | None:
     """Return the mean that --mean names: an image (K x H x W), or a number for each channel; None for none."""
     if not given:
@@ -73,7 +96,8 @@ def read_mean(given: str | None) -> np.ndarray | None:
 def read_array(path: str, what: str) -> np.ndarray:
     """Return the array of a .npy file; `what` it is stands in errors."""
     try:
-        values: np.ndarray = np.load(path)
+        with open_input(path) as file:
+            values: np.ndarray = np.load(file)
         return values
     except OSError as error:
         raise ScaffeError(f"{what} {path}: {(error.strerror or str(error)).lower()}") from None

@@ -12,6 +12,8 @@ from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.monitor.log import one_line
+from scaffe.outputs import check_replaced
+from scaffe.proto.kinds import PICTURE
 
 RANK = 24
 
@@ -31,6 +33,8 @@ def _inspect(a: argparse.Namespace) -> None:
     if a.images < 1:
         raise readers.ReaderError(f"--images must be 1 or more, got {a.images}")
     check_threads("--threads", a.threads)
+    if a.plot:
+        check_replaced("--plot", a.plot, [a.db], [PICTURE])
     with readers.open_database(a.db) as source:
         if a.plot:
             draw_contact_sheet(source, a.plot, a.images, a.rgb)

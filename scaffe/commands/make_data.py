@@ -8,6 +8,7 @@ import os
 
 import numpy as np
 
+from readers.files import read_input
 from scaffe.atomic import write_atomically
 from scaffe.commands.gflags import Parser
 from scaffe.commands.models import add_size_flags
@@ -21,6 +22,8 @@ from scaffe.models.model import LARGEST
 from scaffe.models.rows import RowsModel, write_rows
 from scaffe.models.word_lm import TextModel
 from scaffe.monitor.log import log
+from scaffe.outputs import check_replaced
+from scaffe.proto.kinds import HDF5
 
 RANK = 28
 ROWS, IMAGES = 10_000, 500
@@ -50,6 +53,8 @@ def _make(a: argparse.Namespace) -> None:
         raise ScaffeError(f"--text says nothing about {model.name}, which reads no text")
     if isinstance(model, WordModel):
         raise ScaffeError(f"there are no data of {model.name} to make; word_lm is the same net over rows of a text")
+    for name in ("words.txt", "train.txt", "test.txt", "train.h5", "test.h5"):
+        check_replaced("OUT_DIR's", os.path.join(a.out_dir, name), [a.text], [HDF5])
     try:
         paths = _written(model, a)
     except MemoryError:
@@ -75,7 +80,6 @@ def _text(path: str | None) -> str:
     if path is None:
         return "\n".join(importlib.import_module(TEXT).topics.values())
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        return read_input(path).decode(errors="replace")
     except OSError as error:
         raise ScaffeError(f"the text {path} can't be read: {error.strerror}") from None

@@ -12,6 +12,8 @@ from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.errors import LogError
 from scaffe.monitor.log import one_line
+from scaffe.outputs import check_output
+from scaffe.proto.kinds import PICTURE
 from scaffe.tools.log_curves import AXES, faults, named_runs, table_of_numbers
 from scaffe.tools.plot_log import SUFFIXES, plot
 
@@ -34,6 +36,10 @@ def add(top: Parser) -> None:
 
 def _plot(a: argparse.Namespace) -> None:
     logs, out = _split(a.files, a.csv)
+    if out:
+        check_output("picture", out, logs, [PICTURE])
+    if a.csv:
+        check_output("--csv", a.csv, logs)
     runs = named_runs(logs, a.names)
     for line in faults(runs):
         print(f"scaffe: {one_line(line)}", file=sys.stderr)

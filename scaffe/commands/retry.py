@@ -13,6 +13,7 @@ from scaffe.commands.parser import add_command
 from scaffe.commands.running import settings
 from scaffe.errors import ScaffeError
 from scaffe.files import snapshot
+from scaffe.files.states import complete
 from scaffe.proto.files import read_solver
 from scaffe.training.hosts import Hosts
 from scaffe.training.retries import Retries
@@ -58,7 +59,7 @@ def _newest(prefix: str) -> Callable[[], str | None]:
     """Return a function that returns the newest snapshot of a training."""
 
     def newest() -> str | None:
-        found = snapshot.complete(prefix)
-        return found[-1] if found else None
+        found = complete(prefix)
+        return found[-1].path if found else None
 
     return newest

@@ -18,6 +18,7 @@ from scaffe.files import weights as weight_files
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.net import Net
+from scaffe.outputs import check_net, check_run, net_files
 from scaffe.parallel.evaluate import batch_numbers
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.instances import Instances
@@ -179,12 +180,13 @@ def open_nets(
     The nets of a NUMA domain share their parameters. Their data layers read the batches of a test of so many
     iterations, or, for 0, all batches. Raise ScaffeError where a flag has a wrong value.
     """
+    world.on_root(lambda: _check_outputs(a, compute))
     world.together(lambda: _prepare(world, team, a, compute))
     nets = world.together(lambda: team.build(lambda i: _net(world, team, a, compute, phase, iterations, i)))
     world.agree({"the net": str(nets[0].param)})
     firsts = share(team.places, nets)
     if a.weights:
-        world.on_root(lambda: weight_files.load_all(nets[0], a.weights.split(",")))
+        world.on_root(lambda: weight_files.load_all(nets[0], weight_files.listed(a.weights)))
         values = nets[0].packed.host_data()
         world.comm.Bcast(values, world.root)
         for net in firsts:
@@ -201,6 +203,13 @@ def close(team: Team, nets: Iterable[Net]) -> None:
     for net in nets:
         net.close()
     team.close()
+
+
+def _check_outputs(a: argparse.Namespace, compute: Compute) -> None:
+    """Raise ScaffeError if a file to write would replace one to read, or another tool's."""
+    inputs = [*(a.weights or "").split(","), *net_files([a.model])]
+    check_run(inputs, compute.plan, profile=getattr(a, "profile", None))
+    check_net(a.model, inputs)
 
 
 def _prepare(world: World, team: Team, a: argparse.Namespace, compute: Compute) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 
-from scaffe.atomic import check_writable
 from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command, add_settings
 from scaffe.commands.running import alone
 from scaffe.errors import ScaffeError
+from scaffe.outputs import check_output
 from scaffe.parallel.run import Run
 from scaffe.simulation import report
 from scaffe.simulation.clusters import DescribedCluster, find_cluster, names
@@ -21,6 +21,7 @@ RANK = 15
 SETTINGS = "workflow", "sync", "reduce", "chain_size", "chunk_bytes", "bucket_bytes", "drive"
 SHOWN = 16  # ranks in a timeline by default
 MOST_ITERATIONS = 1000  # which are alike
+MOST_RANKS = 1_000_000_000  # also by closed forms
 
 
 def add(top: Parser) -> None:
@@ -44,6 +45,8 @@ def _print(a: argparse.Namespace) -> None:
     for name in ("ranks", "batch", "total", "iterations", "shown"):
         if (given := getattr(a, name)) is not None and given < 1:
             raise ScaffeError(f"--{name} must be 1 or more, got {given}")
+    if a.ranks > MOST_RANKS:
+        raise ScaffeError(f"--ranks must be {MOST_RANKS} or less, got {a.ranks}")
     if (a.iterations or 1) > MOST_ITERATIONS:
         raise ScaffeError(f"--iterations must be {MOST_ITERATIONS} or less, since all are alike; got {a.iterations}")
     given = {f.name: getattr(a, f.name) for f in fields(Run) if f.name in SETTINGS}
@@ -51,7 +54,7 @@ def _print(a: argparse.Namespace) -> None:
     run.check_reduce()
     cluster = find_cluster(a.cluster)
     if a.timeline:
-        check_writable("--timeline", a.timeline)
+        check_output("--timeline", a.timeline, [a.net, a.cluster, a.profile])
     if a.best:
         return _print_best(a, cluster)
     found = simulate_iteration(

@@ -10,15 +10,26 @@ from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.errors import ScaffeError
+from scaffe.outputs import check_output
 from scaffe.parallel.instances.gathers.gather import find_gather
 from scaffe.parallel.instances.simulation import picture, report
 from scaffe.parallel.instances.simulation.machine import Machine
-from scaffe.parallel.instances.simulation.predict import Predicted, delays_for, over_cores, over_delays, over_sizes
+from scaffe.parallel.instances.simulation.predict import (
+    LATE,
+    Predicted,
+    check_loads,
+    delays_for,
+    over_cores,
+    over_delays,
+    over_sizes,
+)
 from scaffe.parallel.instances.simulation.training import Division, Passes
+from scaffe.proto.kinds import PICTURE
 from scaffe.training.costs import read_passes
 
 RANK = 14
 DEFAULT = Machine()
+MOST = 1_000_000_000  # images, iterations or launch groups
 GATHERS = "server,slices,tree:2"
 
 
@@ -59,13 +70,15 @@ def _print(a: argparse.Namespace) -> None:
     machine = Machine(**{f.name: given for f in fields(Machine) if (given := getattr(a, f.name)) is not None})
     gathers, delays = _gathers(a.gathers), _delays(a.launch_delays)
     for name in ("batch", "total", "iterations", "launch_groups"):
-        if (given := getattr(a, name)) is not None and given < 1:
-            raise ScaffeError(f"--{name.replace('_', '-')} must be 1 or more, got {given}")
+        if (given := getattr(a, name)) is not None and not 1 <= given <= MOST:
+            raise ScaffeError(f"--{name.replace('_', '-')} must be 1 to {MOST}, got {given}")
     if a.plot:
         picture.check(a.plot)
+        check_output("--plot", a.plot, [a.profile, a.threaded, a.model], [PICTURE])
     passes = read_passes(a.profile, a.threaded, a.model, a.inference)
-    _show(report.head_lines(passes, machine))
     division = _division(a, passes)
+    check_loads(passes, machine, division, len(gathers), a.launch_groups, len(delays) or len(LATE), a.iterations)
+    _show(report.head_lines(passes, machine))
     rows = list(over_sizes(passes, machine, division, gathers, a.iterations))
     if not rows:
         raise ScaffeError(f"--total {a.total}: fewer images than instances for every size")

@@ -8,6 +8,8 @@ from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.monitor.log import one_line
+from scaffe.outputs import check_output
+from scaffe.proto.kinds import PICTURE
 from scaffe.timeline import advice
 from scaffe.timeline.overlap import summarise
 from scaffe.timeline.plot import plot
@@ -25,6 +27,8 @@ def add(top: Parser) -> None:
 
 
 def _print(a: argparse.Namespace) -> None:
+    if a.plot:
+        check_output("--plot", a.plot, [a.file], [PICTURE])
     summary = summarise(read_trace(a.file))
     for line in advice.lines(summary):
         print(one_line(line))

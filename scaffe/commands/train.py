@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,7 +12,9 @@ from scaffe.commands.parser import CAFFES, add_command, add_net_flags, add_setti
 from scaffe.commands.running import log_device, on_devices, stages
 from scaffe.compute import AUTO, Compute
 from scaffe.errors import ScaffeError
+from scaffe.files.weights import listed
 from scaffe.monitor.log import log
+from scaffe.outputs import check_net, check_run, net_files, replaced_by_snapshots
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
@@ -71,6 +73,8 @@ def _with_signals(world: World, a: argparse.Namespace, settings: Settings) -> in
 
 def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Signals) -> int:
     param = world.together(lambda: _solver_param(a))
+    weights = world.together(lambda: _weights(a, param))
+    world.on_root(lambda: _check_outputs(a, settings, param, weights))
     _note_train_py(world, a)
     if a.preset:
         log.info("Preset %s: %s", a.preset, PRESETS[a.preset])
@@ -82,13 +86,30 @@ def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Sig
     solver.asked = signals.take
     try:
         with _timeline_kept(solver):
-            _run_through(solver, a)
+            _run_through(solver, a, weights)
     finally:
         solver.snapshots.writer.join()  # while no other job may write there
         solver.lock.release()
         solver.monitor.close()
     solver.close()
     return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
+
+
+def _check_outputs(a: argparse.Namespace, settings: Settings, param: SolverParameter, weights: Sequence[str]) -> None:
+    """Raise ScaffeError if a file that training writes would replace one that it reads, or another tool's."""
+    nets = [*filter(None, (param.net, param.train_net)), *param.test_net]
+    state = a.snapshot if a.snapshot != "auto" else None
+    inputs = [a.solver, *weights, state, a.run_config, settings.compute.profile, *net_files(nets)]
+    check_run(inputs, settings.compute.plan, timeline=settings.watching.timeline, metrics=settings.watching.metrics)
+    for net in nets:
+        check_net(net, inputs)
+    for path in replaced_by_snapshots(param, weights):
+        log.warning("%s, which this training begins with, will be replaced by a snapshot of its own", path)
+
+
+def _weights(a: argparse.Namespace, param: SolverParameter) -> list[str]:
+    """Return the files of --weights, else those of the solver file."""
+    return [path for text in ([a.weights] if a.weights else param.weights) for path in listed(text)]
 
 
 def _note_train_py(world: World, a: argparse.Namespace) -> None:
@@ -100,8 +121,8 @@ def _note_train_py(world: World, a: argparse.Namespace) -> None:
         log.info("--timing: --timeline FILE writes the times of layers and messages, scaffe timeline FILE shows them")
 
 
-def _run_through(solver: Solver, a: argparse.Namespace) -> None:
-    if weights := a.weights.split(",") if a.weights else list(solver.param.weights):
+def _run_through(solver: Solver, a: argparse.Namespace, weights: Sequence[str]) -> None:
+    if weights:
         solver.copy_weights(weights)
     solver.solve(a.snapshot)
 

@@ -49,6 +49,7 @@ ADVICE = {
     "DevicesUnavailable|DEVICE_UNAVAILABLE": "another process may have it to itself: see nvidia-smi",
     "InvalidDevice|NoDevice": "look at nvidia-smi and at CUDA_VISIBLE_DEVICES",
 }
+NONE_HERE = "; and this machine shows no NVIDIA GPU: leave --gpu out, or give --device cpu, to compute on the CPU"
 LOOK = "look at nvidia-smi and at dmesg for Xid"
 
 
@@ -181,9 +182,9 @@ def choose(
     wanted = [] if ids in (None, "", "all") else [parse_id(part) for part in str(ids).split(",")]
     try:
         cupy, count = find()
-    except LaunchError:
+    except LaunchError as error:
         if asked:
-            raise
+            raise LaunchError(f"{error}{'' if is_seen(root) else NONE_HERE}") from None
         return None
     rank = local_rank(environment)
     buses = [cupy.cuda.runtime.deviceGetPCIBusId(i).lower() for i in range(count)]
@@ -224,13 +225,18 @@ def left_unused(
 ) -> str:
     """Return why a GPU that this machine has can't be used, "" if it can, or there is none, or none is to be seen."""
     hidden = environment.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1", "NoDevFiles")
-    if hidden or not (any(devices.glob("nvidia[0-9]*")) or any(map(_is_gpu, root.glob("bus/pci/devices/*")))):
+    if hidden or not is_seen(root, devices):
         return ""
     try:
         find()
     except LaunchError as error:
         return str(error)
     return ""
+
+
+def is_seen(root: Path = Path("/sys"), devices: Path = Path("/dev")) -> bool:
+    """Say whether this machine, or container, shows an NVIDIA GPU, whether or not it can be used."""
+    return any(devices.glob("nvidia[0-9]*")) or any(map(_is_gpu, root.glob("bus/pci/devices/*")))
 
 
 def _is_gpu(place: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The number of threads that a rank computes with, from arguments and OMP_NUM_THREADS."""
+"""The number of threads that a rank computes with, from arguments and OMP_NUM_THREADS; and the lack of any more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from collections.abc import Mapping
 
 from readers import most_threads
 from scaffe.errors import LaunchError
+
+NO_THREAD = "can't start new thread"  # Python's text, without a class of its own
+
+
+def explain(error: BaseException) -> str:
+    """Return what an error says of a thread that could not be started, and what to do; "" for other errors."""
+    limits = "its limit of processes (ulimit -u) or of memory (ulimit -v) is reached"
+    is_that = type(error) is RuntimeError and NO_THREAD in str(error)
+    return f"this process can start no more threads: {limits}" if is_that else ""
 
 
 def check_threads(threads: int, least: int = 0, name: str = "threads") -> int:

@@ -2,7 +2,8 @@
 
 PREFIX_iter_N.caffemodel is written first, PREFIX_iter_N.solverstate last: a snapshot whose state exists is complete.
 Both are Caffe's files, binary or, with names that end with .h5, HDF5. In fields that Caffe skips, the state also holds
-the seed, the solver type, the kernels chosen, and the position of each data layer.
+the seed, the solver type, the kernels chosen, the position of each data layer, the checksum of its weights, and which
+run has written it, as which of the prefix's states (see states.py).
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from glob import escape, glob
 from typing import NamedTuple
 
 import numpy as np
 
-from readers.files import TEMPORARY, Part
+from readers.files import Part
+from scaffe.atomic import remove_unfinished
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
 from scaffe.files.prefix_lock import PrefixLock
+from scaffe.files.states import Origin, PrefixState, complete, following, mixture, states
 from scaffe.monitor.log import log
-from scaffe.proto import NetParameter, SolverParameter, SolverState, blobs, hdf5
+from scaffe.proto import NetParameter, SolverParameter, SolverState, blobs, checksums, hdf5
 from scaffe.proto.files import read_solver_state, read_weights
 
 
@@ -33,7 +35,8 @@ class Format(NamedTuple):
 
 
 def _encode_binary(state: SolverState, history: Iterable[np.ndarray]) -> list[Part]:
-    head = SolverState(iter=state.iter, sealed=True)  # first, so that what is cut off behind it is missed
+    # First, so that what is cut off behind it is missed, and that `states` reads no further.
+    head = SolverState(iter=state.iter, run=state.run, order=state.order, sealed=True)
     parts: list[Part] = [head.SerializeToString(), state.SerializeToString()]
     for values in history:
         parts += blobs.nested(SolverState.HISTORY_FIELD_NUMBER, blobs.encode_checked(values))
@@ -66,12 +69,8 @@ def lock(prefix: str) -> PrefixLock:
 
 def _remove_unfinished(prefix: str) -> None:
     """Remove files that were never finished. The holder of the prefix's lock alone writes such files."""
-    name = re.compile(re.escape(os.path.basename(prefix)) + _FILE + TEMPORARY)
-    folder = os.path.dirname(prefix) or "."
-    for found in filter(name.fullmatch, os.listdir(folder)):
-        log.info("Removing %s, which was never finished", os.path.join(folder, found))
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(folder, found))
+    folder, name = os.path.split(prefix)
+    remove_unfinished(folder, re.escape(name) + _FILE)
 
 
 class Stored(NamedTuple):
@@ -90,14 +89,21 @@ class Shapes(NamedTuple):
     weights: Mapping[str, Sequence[tuple[int, ...]]]
 
 
-def read(path: str, shapes: Shapes | None = None) -> Stored:
+def read(path: str, shapes: Shapes | None = None, strict: bool = True) -> Stored:
     """Read a snapshot by its state's path; with `shapes`, only the values that fit them.
 
-    Raise PrototxtError, WeightsError or SnapshotError where it isn't whole.
+    Raise PrototxtError, WeightsError or SnapshotError where it isn't whole. Weights that are not those written with the
+    state raise SnapshotError too, or are warned of where it isn't `strict`: the user may have changed them.
     """
     state = read_solver_state(path, list(shapes.history) if shapes else None)
     model = _model_of(state, path)
-    return Stored(path, state, model, read_weights(model, shapes.weights if shapes else None))
+    net = read_weights(model, shapes.weights if shapes else None)
+    if state.weights_checksum and net.checksum and state.weights_checksum != checksums.digits(net.checksum):
+        said = f"{path}: its weights {model} are others than those written with it"
+        if strict:
+            raise SnapshotError(f"{said}: a job that wrote them anew was killed before it wrote their state")
+        log.warning("%s", said)
+    return Stored(path, state, model, net)
 
 
 def _model_of(state: SolverState, path: str) -> str:
@@ -111,74 +117,70 @@ def _model_of(state: SolverState, path: str) -> str:
 
 
 _FILE = r"_iter_\d+\.(caffemodel|solverstate)(\.h5)?"
-_STATE = re.compile(r"_iter_(\d+)\.solverstate(\.h5)?$")
 
 
-def iteration(state: str) -> int:
-    """Return the iteration of a state's path, -1 for a path that is none."""
-    found = _STATE.search(state)
-    return int(found[1]) if found else -1
+def newest(prefix: str, run: int) -> str | None:
+    """Return the state of a run's newest snapshot that is whole and can be read; None if there is none."""
+    return newest_of([one.path for one in _of_run(states(prefix), run)], prefix)
 
 
-def _model_beside(state: str) -> str:
-    return re.sub(r"\.solverstate(\.h5)?$", r".caffemodel\1", state)
+def _of_run(found: Iterable[PrefixState], run: int) -> list[PrefixState]:
+    """Return the states of one of a prefix's runs; none for 0, a run that has written none."""
+    return [one for one in found if run and one.origin and one.origin.run == run]
 
 
-def _states(prefix: str) -> list[str]:
-    """Return a prefix's states, oldest first. A state is written last, so each belongs to a snapshot."""
-    found = glob(f"{escape(prefix)}_iter_*.solverstate*")
-    return sorted((path for path in found if iteration(path) >= 0), key=iteration)
-
-
-def complete(prefix: str) -> list[str]:
-    """Return the states of a prefix's complete snapshots, oldest first."""
-    return [path for path in _states(prefix) if os.path.isfile(_model_beside(path))]
-
-
-def newest(prefix: str) -> str | None:
-    """Return the state of the newest snapshot that is whole and can be read; None if there is none."""
-    try:
-        found = read_newest(prefix)
-    except SnapshotError:
-        return None
-    return found and found.path
-
-
-def newest_of(states: Collection[str], prefix: str) -> str | None:
+def newest_of(paths: Collection[str], prefix: str) -> str | None:
     """Return the newest of these states of a prefix whose snapshot is whole and can be read; None if there is none."""
-    for path in reversed(_states(prefix)):
-        if path in states:
+    for one in reversed(states(prefix)):
+        if one.path in paths:
             with contextlib.suppress(PrototxtError, SnapshotError, WeightsError):
-                return read(path).path
+                return read(one.path).path
     return None
 
 
 def read_newest(prefix: str, shapes: Shapes | None = None) -> Stored | None:
-    """Read the newest snapshot of which both files are whole, as `read` does; None where there are no snapshots.
+    """Read the snapshot that was written last, of those whose files are both whole; None where there are no snapshots.
 
-    Raise SnapshotError where none is whole, or where one is in HDF5 and h5py is missing: a new run would write over it.
+    Log a warning where other runs' snapshots lie beside it. Raise SnapshotError where none is whole, or where one is in
+    HDF5 and h5py is missing: a new run would write over it.
     """
-    states = _states(prefix)
-    for path in reversed(states):
-        if path.endswith(".h5"):
+    found = states(prefix)
+    for one in reversed(found):
+        if one.path.endswith(".h5"):
             hdf5.library()
         try:
-            return read(path, shapes)
+            stored = read(one.path, shapes)
         except (PrototxtError, SnapshotError, WeightsError) as error:
             log.warning("Passing over a snapshot: %s", error)
-    if states:
+            continue
+        if said := mixture(one, found):
+            log.warning("snapshot_prefix '%s': %s", prefix, said)
+        return stored
+    if found:
         raise SnapshotError(
-            f"snapshot_prefix '{prefix}': there are snapshots, but none is whole (newest: {states[-1]}): "
+            f"snapshot_prefix '{prefix}': there are snapshots, but none is whole (newest: {found[-1].path}): "
             "copy one anew; or, to start anew, remove them or choose another snapshot_prefix"
         )
     return None
 
 
-def prune(state: str, prefix: str, keep: int) -> None:
-    """Remove all but `keep` of the complete snapshots up to `state`, each state before its weights."""
-    older = [path for path in complete(prefix) if iteration(path) < iteration(state)]
-    for path in [*older, state][:-keep]:
-        log.info("Removing older snapshot %s", path)
-        for name in (path, _model_beside(path)):
+def next_origin(prefix: str, origin: Origin, at: int) -> Origin:
+    """Return the origin of a run's next state, after `at` iterations. Log a warning where it begins among others'."""
+    found = states(prefix)
+    following_one = following(origin, at, found)
+    if found and not _of_run(found, following_one.run):
+        text = (
+            "snapshot_prefix '%s': %d snapshot(s) of other runs are there, up to iteration %d; this run replaces those "
+            "of its own iterations, and --snapshot auto goes on from what is written last"
+        )
+        log.warning(text, prefix, len(found), max(one.iteration for one in found))
+    return following_one
+
+
+def prune(prefix: str, run: int, keep: int) -> None:
+    """Remove all but the newest `keep` of a run's complete snapshots, each state before its weights."""
+    for one in _of_run(complete(prefix), run)[:-keep]:
+        log.info("Removing older snapshot %s", one.path)
+        for name in (one.path, one.model):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)

@@ -16,7 +16,7 @@ from scaffe.blob import Blob
 from scaffe.errors import WeightsError
 from scaffe.finite import all_finite, check_layers
 from scaffe.monitor.log import log
-from scaffe.proto import BlobProto, LayerParameter, NetParameter, blobs, hdf5, refusals
+from scaffe.proto import BlobProto, InputTransform, LayerParameter, NetParameter, blobs, checksums, hdf5, refusals
 from scaffe.proto.files import read_weights, read_weights_hdf5
 
 
@@ -46,6 +46,7 @@ class NetContent(NamedTuple):
 
     name: str
     layers: list[LayerContent]
+    transforms: Sequence[InputTransform] = ()  # of the nets' data layers
 
 
 class _StoredLayer(Protocol):
@@ -79,15 +80,21 @@ class _StoredNet(Protocol):
     @property
     def parameters(self) -> Iterable[_SharedParameter]: ...
 
+    @property
+    def transforms(self) -> Sequence[InputTransform]: ...
 
-def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str) -> np.ndarray:
+    def note_trained(self, transforms: Sequence[InputTransform], path: str | os.PathLike[str]) -> None: ...
+
+
+def from_proto(proto: BlobProto, shape: tuple[int, ...], where: str, remedy: str = "") -> np.ndarray:
     """Return a stored blob as a float32 array of `shape`.
 
-    Raise WeightsError, its text beginning with `where`, for another shape or a value that is not finite.
+    Raise WeightsError, its text beginning with `where`, for another shape, then ending with the `remedy`, or a value
+    that is not finite.
     """
     stored, legacy = blob_shape(proto), has_old_shape(proto)
     if stored != shape and not (legacy and stored == (1,) * (4 - len(shape)) + shape):
-        raise WeightsError(f"{where}: shape {shape} in the net, {stored} in the file")
+        raise WeightsError(f"{where}: shape {shape} in the net, {stored} in the file{remedy}")
     values = blobs.values(proto)
     if values.size != np.prod(shape, dtype=int):
         raise WeightsError(f"{where}: {values.size} values in the file for shape {stored}")
@@ -100,7 +107,7 @@ def load(net: _StoredNet, path: str | os.PathLike[str]) -> None:
     """Copy the blobs of a file's layers, binary or HDF5, into the net's layers of the same names.
 
     Layers that only the file or only the net has are skipped, as fine-tuning needs. Raise WeightsError if a layer's
-    blobs differ in number or shape; the net is then unchanged.
+    blobs differ in number or shape; the net is then unchanged. A layer by another name is learned anew.
     """
     copy(net, read_weights(path, shapes(net)), path)
 
@@ -119,7 +126,7 @@ def copy(net: _StoredNet, stored_net: NetParameter, path: str | os.PathLike[str]
     """Copy the content of a weights file as `load` does; `path` is named in errors."""
     found: list[tuple[np.ndarray, np.ndarray]] = []
     shared = _shared(net)
-    for layer in stored_net.layer:
+    for layer in _by_name(stored_net, path):
         mine = net.params.get(layer.name)
         if mine is None:
             if layer.blobs:
@@ -128,20 +135,43 @@ def copy(net: _StoredNet, stored_net: NetParameter, path: str | os.PathLike[str]
         stored = {i: proto for i, proto in enumerate(layer.blobs) if proto.ByteSize()}  # HDF5 files lack shared blobs
         needed = {i for i, blob in enumerate(mine) if blob not in shared}
         where = f"{path}: layer '{layer.name}'"
+        anew = f"; to learn layer '{layer.name}' anew, rename it in the net, as for fine-tuning with Caffe"
         if not needed <= stored.keys() <= set(range(len(mine))):
             number = f"{len(mine)} parameter blobs in the net, {len(stored)} in the file"
-            raise WeightsError(f"{where}: {number}{refusals.blobs_hint(layer)}")
+            raise WeightsError(f"{where}: {number}{refusals.blobs_hint(layer) or anew}")
         for i, proto in stored.items():
-            found.append((mine[i].data, from_proto(proto, mine[i].shape, f"{where}, blob {i}")))
+            found.append((mine[i].data, from_proto(proto, mine[i].shape, f"{where}, blob {i}", anew)))
     for target, values in found:
         target[...] = values
     if not found:
         log.warning("%s: none of its layers with parameters is in the net", path)
+    else:
+        net.note_trained(stored_net.input_transform, path)
+
+
+def _by_name(stored_net: NetParameter, path: str | os.PathLike[str]) -> Iterable[LayerParameter]:
+    """Return a file's layers, of those of one name the one with parameters. Raise WeightsError where several have."""
+    found: dict[str, LayerParameter] = {}
+    for layer in stored_net.layer:
+        before = found.setdefault(layer.name, layer)
+        if before is not layer and before.blobs and layer.blobs:
+            raise WeightsError(f"{path}: two layers with parameters are called '{layer.name}'; rename one of them")
+        if layer.blobs:
+            found[layer.name] = layer
+    return found.values()
 
 
 def _shared(net: _StoredNet) -> set[Blob]:
     """Return the blobs that another layer owns."""
     return {blob for parameter in net.parameters for blob in parameter.sharers}
+
+
+def listed(text: str) -> list[str]:
+    """Return the files of a list with commas, as Caffe has it. Raise WeightsError for an empty name."""
+    paths = [path.strip() for path in text.split(",")]
+    if not all(paths):
+        raise WeightsError(f"weights '{text}' have an empty name between commas; write a.caffemodel,b.caffemodel")
+    return paths
 
 
 def load_all(net: _StoredNet, paths: Iterable[str | os.PathLike[str]]) -> None:
@@ -163,12 +193,13 @@ def content(net: _StoredNet, diffs: bool = False, take: Callable[[np.ndarray], n
         )
         for param, layer in zip(net.param.layer, net.layers, strict=True)
     ]
-    return NetContent(net.name, layers)
+    return NetContent(net.name, layers, net.transforms)
 
 
 def serialised(net: NetContent) -> list[Part]:
     """Return the parts of a net in Caffe's binary format."""
-    parts: list[Part] = [NetParameter(name=net.name, sealed=True).SerializeToString()]
+    head = NetParameter(name=net.name, input_transform=net.transforms, sealed=True)
+    parts: list[Part] = [head.SerializeToString()]
     for layer in net.layers:
         inner: list[Part] = [_without_blobs(layer.param).SerializeToString()]
         for blob in layer.blobs:
@@ -191,7 +222,7 @@ def _serialised_hdf5(net: NetContent, diffs: bool) -> bytes:
         for layer in net.layers
         for i, blob in enumerate(layer.blobs)
     )
-    return hdf5.encode_weights([layer.name for layer in net.layers], stored, diffs)
+    return hdf5.encode_weights([layer.name for layer in net.layers], stored, diffs, net.transforms)
 
 
 def save(net: _StoredNet, path: str | os.PathLike[str], diffs: bool = False) -> None:
@@ -207,15 +238,18 @@ def save_hdf5(net: _StoredNet, path: str | os.PathLike[str], diffs: bool = False
     _write_hdf5(content(net, diffs), path, diffs)
 
 
-def write(net: NetContent, path: str | os.PathLike[str], diffs: bool = False) -> None:
-    """Write a net's content as `save` does."""
+def write(net: NetContent, path: str | os.PathLike[str], diffs: bool = False) -> str:
+    """Write a net's content as `save` does; return the checksum at the file's end."""
     if str(path).endswith(".h5"):
-        _write_hdf5(net, path, diffs)
-    else:
-        check_layers(net.layers, diffs)
-        write_atomically(path, serialised(net))
-
-
-def _write_hdf5(net: NetContent, path: str | os.PathLike[str], diffs: bool) -> None:
+        return _write_hdf5(net, path, diffs)
     check_layers(net.layers, diffs)
-    write_atomically(path, _serialised_hdf5(net, diffs))
+    parts = serialised(net)
+    write_atomically(path, parts)
+    return checksums.of_file(bytes(parts[-1]))
+
+
+def _write_hdf5(net: NetContent, path: str | os.PathLike[str], diffs: bool) -> str:
+    check_layers(net.layers, diffs)
+    content = _serialised_hdf5(net, diffs)
+    write_atomically(path, content)
+    return checksums.of_file(content)

@@ -12,6 +12,7 @@ from typing import Any
 
 from scaffe.errors import UnknownNameError
 from scaffe.layers.layer import known_types
+from scaffe.near import near
 from scaffe.netspec import layer_function
 
 
@@ -30,7 +31,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
     Raise UnknownNameError for a name that is no layer type.
     """
     if name not in known_types():
-        raise UnknownNameError(f"no layer type is called '{name}'; known types: {' '.join(known_types())}")
+        raise UnknownNameError(f"no layer type is called '{name}'{near(name, known_types(), 'known types')}")
     return layer_function(name)
 
 

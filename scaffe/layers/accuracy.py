@@ -30,7 +30,8 @@ class Accuracy(Layer):
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         scores, labels = bottom
-        self.view = self.outer, self.classes, self.inner = class_view(self, scores, self._axis(bottom), labels)
+        axis = self.param.accuracy_param.axis
+        self.view = self.outer, self.classes, self.inner = class_view(self, scores, axis, labels)
         if self.top_k > self.classes:
             raise self.shape_error(f"top_k {self.top_k} needs as many classes, got scores of shape {scores.shape}")
         top[0].reshape()

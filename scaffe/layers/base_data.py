@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
+
+import numpy as np
 
 from readers import Batch, BatchFiller, BatchQueue, Shard, SkippingBatches, Transform, order, read_mean
 from readers.batch_queue import allocate
@@ -13,6 +16,7 @@ from readers.waited import Waited
 from scaffe.context import TRAIN
 from scaffe.delivery import Delivery, Fill
 from scaffe.layers.layer import Blobs, Layer
+from scaffe.proto import InputTransform
 
 
 class BaseData(Layer):
@@ -23,6 +27,7 @@ class BaseData(Layer):
 
     bottoms = (0, 0)
     shuffle = ""  # the order of the records, "" where there is no choice: what a snapshot keeps
+    _transform: Any = None  # of images, a Transform or WindowTransform; None where it prepares none
 
     def take_part(self, records: int, batch_size: int, first: int = 0) -> None:
         """Set this rank's rows of batches of `batch_size` samples; batch 0 begins at sample `first`."""
@@ -39,6 +44,17 @@ class BaseData(Layer):
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         """Do nothing; samples have no gradient."""
+
+    def input_transform(self, net: str) -> InputTransform | None:
+        """Return how it prepares images, as a file of the weights of `net` has it; None where it prepares none."""
+        one = self._transform
+        if one is None:
+            return None
+        found = InputTransform(net=net, layer=self.label, transform_param=self.param.transform_param)
+        found.transform_param.scale = one.scale
+        if one.mean is not None:
+            found.mean.extend(one.mean.mean((1, 2), dtype=np.float64).tolist())
+        return found
 
     @property
     def records(self) -> int:
@@ -210,7 +226,7 @@ class PrefetchingData(BaseData):
 
     def skip(self, limit: int) -> int:
         """Return the number of records that rand_skip skips, below `limit`, the same on all ranks."""
-        return int(self.context.generator("rand_skip", self.name).integers(limit)) if limit else 0
+        return int(self.context.generator("rand_skip", self.label).integers(limit)) if limit else 0
 
     def transform(self) -> Transform:
         """Return the transformation that transform_param describes, without a seed."""

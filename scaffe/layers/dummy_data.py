@@ -55,7 +55,7 @@ class DummyData(Layer):
         """Return this rank's rows of top i, from a filled array of the rows of all ranks."""
         first, total = self.rows[i]
         values = np.empty((total, *blob.shape[1:]), np.float32)
-        rng = self.context.generator("dummy", self.name, i, self.context.batch_number)
+        rng = self.context.generator("dummy", self.label, i, self.context.batch_number)
         fill(values, self.fillers[i], rng, f"layer '{self.name}'")
         return values[first : first + blob.num]
 

@@ -10,6 +10,8 @@ import numpy as np
 from readers import HDF5Writer
 from scaffe.context import TRAIN
 from scaffe.layers.layer import Blobs, Layer, register
+from scaffe.outputs import check_replaced
+from scaffe.proto.kinds import HDF5
 
 
 class HDF5Output(Layer):
@@ -29,7 +31,9 @@ class HDF5Output(Layer):
         if not name:
             raise self.error("hdf5_output_param needs a file_name")
         stem, suffix = os.path.splitext(name)
-        self._writer = HDF5Writer(f"{stem}{self.context.file_mark}{suffix}")
+        path = f"{stem}{self.context.file_mark}{suffix}"
+        check_replaced(f"layer '{self.name}': file_name", path, own=[HDF5])
+        self._writer = HDF5Writer(path)
         self._numbers: Iterator[int] | None = None
         self._first_number = 0
 

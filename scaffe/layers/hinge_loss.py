@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.layers.labels import class_indices
+from scaffe.layers.labels import check_order, class_indices
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.loss import LossLayer
 
@@ -22,6 +22,7 @@ class HingeLoss(LossLayer):
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         scores, labels = bottom
+        check_order(self, bottom[0], labels, labels.num)
         if not scores.shape or labels.count != scores.num:
             raise self.shape_error(f"scores of shape {scores.shape} need one label per sample, got {labels.shape}")
         self.classes = scores.count // max(1, scores.num)

@@ -67,8 +67,9 @@ class InfogainLoss(SoftmaxWithLoss):
         """Return each label's row of H, (outer x classes x inner)."""
         return self.matrix[self.labels].transpose(0, 2, 1)
 
-    def _axis(self, bottom: Blobs) -> int:
-        return self.canonical_axis(self.param.infogain_loss_param.axis, bottom[0])
+    @property
+    def given_axis(self) -> int:
+        return int(self.param.infogain_loss_param.axis)
 
 
 register("InfogainLoss", InfogainLoss)

@@ -9,14 +9,29 @@ from scaffe.layers.layer import Layer
 
 
 def class_view(layer: Layer, scores: Blob, axis: int, labels: Blob) -> tuple[int, int, int]:
-    """Return the scores' shape as (outer, classes, inner). Raise ShapeError unless there are outer x inner labels."""
-    outer, classes, inner = around(scores.shape, axis)
+    """Return the scores' shape as (outer, classes, inner), the classes on `axis`.
+
+    Raise ShapeError unless there are outer x inner labels.
+    """
+    if -len(labels.shape) <= axis < len(labels.shape):
+        before, _, behind = around(labels.shape, axis % len(labels.shape))
+        check_order(layer, scores, labels, before * behind)
+    outer, classes, inner = around(scores.shape, layer.canonical_axis(axis, scores))
     if labels.count != outer * inner:
         raise layer.shape_error(
             f"scores of shape {scores.shape}, classes on axis {axis}, need {outer * inner} labels, "
             f"got shape {labels.shape}; give one label for each place, or name another axis"
         )
     return outer, classes, inner
+
+
+def check_order(layer: Layer, scores: Blob, labels: Blob, places: int) -> None:
+    """Raise ShapeError where `labels`, taken for scores of so many places, would have `scores` for their labels."""
+    if scores.count == places < labels.count:
+        raise layer.shape_error(
+            f"bottom 0 has shape {scores.shape}, as labels have, and bottom 1 {labels.shape}, as scores have; "
+            "write the bottom of the scores first, then that of the labels"
+        )
 
 
 def class_indices(layer: Layer, blob: Blob, classes: int, ignore: int | None) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ from scaffe.context import Context
 from scaffe.engine import REFERENCE
 from scaffe.errors import NetError, ShapeError
 from scaffe.fillers import fill
+from scaffe.near import near
 from scaffe.proto import ConvolutionParameter, FillerParameter, LayerParameter, refusals
 
 Blobs = Sequence[Blob]
@@ -57,6 +58,7 @@ class Layer:
     def __init__(self, param: LayerParameter, context: Context):
         self.param, self.context = param, context
         self.name, self.type = param.name, param.type
+        self.label = param.name  # unlike the name, no other layer of the net has it
         self.blobs: list[Blob] = []
         self.param_propagate_down: list[bool] = []
         self.follower: Layer | None = None  # the only layer that reads the only top, if it has no other bottom
@@ -181,7 +183,7 @@ class Layer:
 
     def draw_key(self) -> tuple[str | int, ...]:
         """Return the key of the current batch's random numbers."""
-        return self.type.lower(), self.name, self.context.batch_number
+        return self.type.lower(), self.label, self.context.batch_number
 
     def draw_rows(self, shape: Shape) -> tuple[int, int]:
         """Return the number of rows of random numbers for an array of `shape`, and the numbers in each row."""
@@ -251,7 +253,7 @@ def create(param: LayerParameter, context: Context) -> Layer:
     A layer with `engine: CAFFE` has the reference form. Raise NetError for an unknown layer type.
     """
     if param.type not in _types:
-        unknown = f"layer '{param.name}': unknown type '{param.type}'; known types: {' '.join(known_types())}"
+        unknown = f"layer '{param.name}': unknown type '{param.type}'{near(param.type, known_types(), 'known types')}"
         raise NetError(refusals.of_layer(param) or unknown)
     forms = _types[param.type]
     engine = REFERENCE if asks_for_plain_code(param) else context.engine.name

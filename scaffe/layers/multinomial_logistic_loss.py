@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.layers.labels import class_indices
+from scaffe.layers.labels import check_order, class_indices
 from scaffe.layers.layer import Blobs, register
 from scaffe.layers.loss import LossLayer
 
@@ -20,6 +20,7 @@ class MultinomialLogisticLoss(LossLayer):
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         p, labels = bottom
+        check_order(self, bottom[0], labels, labels.num)
         if not p.shape or labels.count != p.num:
             raise self.shape_error(f"probabilities of shape {p.shape} need one label per sample, got {labels.shape}")
         self.classes = p.count // max(1, p.num)

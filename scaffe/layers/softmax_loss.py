@@ -27,7 +27,7 @@ class SoftmaxWithLoss(LossLayer):
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         scores, labels = bottom[:2]
-        self.view = self.outer, self.classes, self.inner = class_view(self, scores, self._axis(bottom), labels)
+        self.view = self.outer, self.classes, self.inner = class_view(self, scores, self.given_axis, labels)
         top[0].reshape()
         if len(top) > 1:
             top[1].reshape(*scores.shape)
@@ -77,7 +77,11 @@ class SoftmaxWithLoss(LossLayer):
         return "" if self._axis(bottom) else "its classes are on axis 0"
 
     def _axis(self, bottom: Blobs) -> int:
-        return self.canonical_axis(self.param.softmax_param.axis, bottom[0])
+        return self.canonical_axis(self.given_axis, bottom[0])
+
+    @property
+    def given_axis(self) -> int:
+        return int(self.param.softmax_param.axis)
 
 
 register("SoftmaxWithLoss", SoftmaxWithLoss)

@@ -45,7 +45,7 @@ class SPP(Layer):
         for axis, k, p in zip("hw", kernel, pad, strict=True):
             for field, value in (("kernel", k), ("stride", k), ("pad", p)):
                 setattr(param, f"{field}_{axis}", value)
-        return Pooling(LayerParameter(name=f"{self.name}/{bins}", type="Pooling", pooling_param=param), self.context)
+        return Pooling(LayerParameter(name=f"{self.label}/{bins}", type="Pooling", pooling_param=param), self.context)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         parts = self._parts(top[0].array)

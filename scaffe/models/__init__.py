@@ -19,6 +19,7 @@ from scaffe.models.ncf import NCF
 from scaffe.models.resnet import RESNET50, RESNET101
 from scaffe.models.small import CIFAR10_FULL, CIFAR10_FULL_SIGMOID, CIFAR10_FULL_SIGMOID_BN, CIFAR10_QUICK, LENET
 from scaffe.models.word_lm import WORD_LM
+from scaffe.near import near
 
 __all__ = ["DATA", "MODELS", "Head", "Model", "get"]
 
@@ -32,5 +33,5 @@ MODELS: dict[str, Model] = {model.name: model for model in _ALL}
 def get(name: str) -> Model:
     """Return the model called `name`. Raise ScaffeError, which lists the known ones, for another name."""
     if name not in MODELS:
-        raise ScaffeError(f"unknown model '{name}'; known models: {' '.join(MODELS)}")
+        raise ScaffeError(f"unknown model '{name}'{near(name, MODELS, 'known models')}")
     return MODELS[name]

@@ -26,15 +26,17 @@ class FileLock:
         self._descriptor: int | None = None
         self._owner: Owner | None = None  # this process, once it has had the lock
 
-    def take(self) -> None:
+    def take(self) -> bool:
         """Make the file and lock it, unless this holds it already; anew where somebody has removed it.
+
+        Return whether this did not hold it before.
 
         Who had the lock before takes it over from nobody. Raise BlockingIOError, with the holder as its text, if
         another holds it, OSError where it can't be made.
         """
-        for _ in range(TRIES):
+        for attempt in range(TRIES):
             if self._is_there(self._descriptor):
-                return
+                return attempt > 0
             self.release()
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             try:
@@ -51,6 +53,7 @@ class FileLock:
             self._sign(descriptor)
         if self._descriptor is None:
             raise BlockingIOError(errno.EWOULDBLOCK, "others that come and go")
+        return True
 
     def _remove_lost(self, descriptor: int) -> None:
         """Remove a file that another has locked; raise BlockingIOError if that one may be alive."""

@@ -6,9 +6,11 @@ https://prometheus.io/docs/instrumenting/exposition_formats/
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 
-from scaffe.atomic import write_atomically
+from readers.files import DEVICE, is_device
+from scaffe.atomic import remove_unfinished, write_atomically
 from scaffe.errors import ScaffeError
 from scaffe.monitor.file_lock import FileLock
 from scaffe.monitor.numbers import Metric, Numbers, Sample
@@ -27,6 +29,8 @@ class PrometheusFile:
     def __init__(self, path: str | os.PathLike[str], at_once: bool = True):
         self.path = os.path.abspath(path)
         self.name = f"metrics '{path}'"
+        if is_device(path):  # each measurement replaces the file
+            raise ScaffeError(f"{self.name}: {DEVICE}")
         name = os.fsencode(os.path.basename(self.path)).decode(errors="replace")  # which may not be UTF-8
         self._common = {"run": name.removesuffix(".prom")}
         self._last: dict[Metric, dict[tuple[str, ...], Sample]] = {}
@@ -35,8 +39,11 @@ class PrometheusFile:
             self._take_lock()
 
     def _take_lock(self) -> None:
+        """Take the lock, and at first remove what a run that was killed has not finished."""
+        folder, name = os.path.split(self.path)
         try:
-            self._lock.take()
+            if self._lock.take():
+                remove_unfinished(folder, re.escape(name))
         except BlockingIOError as error:
             who = f"another run, or a solver that is not closed, writes there ({error.strerror})"
             text = f"{self.name}: {who}; give each run a file of its own; the lock is {self._lock.path}"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+from readers.files import open_input
 from scaffe.errors import LogError
 from scaffe.monitor.log_lines import LogClock, LogLine, OutputValue, displayed, lines_of, output, split, testing
 from scaffe.monitor.log_table import LOSS, LogTable
@@ -24,6 +25,7 @@ _LAST = re.compile(r"Training to iteration ([0-9]{1,15})$")
 _GPUS = re.compile(r"Using GPUs ([0-9, ]+)$")
 _SNAPSHOT = re.compile(r"Snapshotting (?:to|solver state to) .*?file (.+)$")
 _STARTS = "Use CPU", "Use GPU", "Using GPUs"
+_DEBUG = "    [Backward] All net params "  # of debug_info, which Caffe logs as an error
 _ENDS = {"Optimization Done.": "done", "Optimization stopped early.": "stopped early"}
 _FAILURES = (
     "scaffe: ", "Traceback (most recent call last)", "*** Aborted at", "*** Process received signal", "MPI_ABORT was",
@@ -114,7 +116,7 @@ class LogReader:
             self._output(value, line)
         elif line.level == "F":
             self._fail(line.text)
-        elif line.level in "WE":
+        elif line.level in "WE" and not line.text.startswith(_DEBUG):
             self.warnings.append(line.text)
         else:
             self._about(line)
@@ -215,7 +217,7 @@ def read_log(path: str | os.PathLike[str]) -> list[LoggedRun]:
     """Return the runs of a log, plain or gzip. Raise LogError if it can't be read or reports no training."""
     reader = LogReader(year_of(path))
     try:
-        with open(path, "rb") as plain:
+        with open_input(path) as plain:
             zipped = plain.peek(2)[:2] == b"\x1f\x8b"
             with gzip.GzipFile(fileobj=plain) if zipped else plain as file:
                 for chunk in _chunks(file):

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from collectives.communicator import Communicator, on_device
+from collectives.arguments import on_device
+from collectives.communicator import Communicator
 from collectives.staged import Staged
 from scaffe.monitor.record import SUMS
 from scaffe.monitor.spans import AGGREGATION

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from collectives.staged import Pause
+from collectives.progress import Pause
 from scaffe.parallel.meter import Meter
 
 NICENESS = 10  # of the helper, above the main thread's: messages need the processor seldom, but without delay

@@ -15,6 +15,7 @@ from scaffe.parallel.start_watch import FAULT_TOLERANT
 LEVELS = ("single", "funneled", "serialized", "multiple")  # of threads that may call MPI
 LAUNCHED = "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"  # one is set by mpirun, srun --mpi=pmi2 and --mpi=pmix
 TRANSPORTS, NO_FABRIC = "OMPI_MCA_btl", "^uct,ofi"
+ALONE = f"{NO_FABRIC},sm"  # nor shared memory, whose file of 16 MiB in /dev/shm a process that is killed leaves behind
 
 
 def load_mpi() -> ModuleType:
@@ -30,11 +31,14 @@ def load_mpi() -> ModuleType:
 
 @contextmanager
 def _few_transports() -> Iterator[None]:
-    """Let Open MPI leave fabrics alone in the block if no launcher has started this process: that takes a second."""
+    """Let Open MPI leave alone what one process does not need, in the block, if no launcher has started this one.
+
+    To open fabrics takes a second.
+    """
     if any(name in os.environ for name in (*LAUNCHED, TRANSPORTS)):
         yield
         return
-    os.environ[TRANSPORTS] = NO_FABRIC
+    os.environ[TRANSPORTS] = ALONE
     try:
         yield
     finally:

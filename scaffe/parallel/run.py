@@ -8,8 +8,10 @@ from typing import Any
 
 from collectives import ArgumentError, CollectiveError, check_algorithm
 from collectives.schedules.algorithms import downwards, every_name
+from collectives.schedules.registry import known
 from collectives.supernodes import as_text, finder
 from scaffe.errors import ScaffeError
+from scaffe.near import near
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.workflow import registered
@@ -49,10 +51,10 @@ class Run:
     of each supernode ("n0,n1;n2,n3", a pattern, "slurm": collectives.supernodes). `scaling` "strong" divides the batch
     over the ranks, "weak" gives each rank the whole batch.
 
-    All complete snapshots but the newest `keep_snapshots` are removed (0: all stay). With `snapshot_async` a thread of
-    the root writes a copy of weights and history while training goes on; without it the iteration waits, as it always
-    does for `Solver.snapshot`. With `snapshot_budget` such copies are written, as often as this share of the time
-    allows (0 to 1, or "3%"), not at the interval of the solver file.
+    All of the run's complete snapshots but the newest `keep_snapshots` are removed (0: all stay). With `snapshot_async`
+    a thread of the root writes a copy of weights and history while training goes on; without it the iteration waits, as
+    it always does for `Solver.snapshot`. With `snapshot_budget` such copies are written, as often as this share of the
+    time allows (0 to 1, or "3%"), not at the interval of the solver file.
 
     With `on_rank_loss` "shrink" the ranks that are left go on when a process ends, at the iteration that was under way,
     as long as they are at least `min_ranks`. Then the values that an iteration's updates replace are kept meanwhile.
@@ -106,7 +108,7 @@ class Run:
         for one in settings_of(Run):
             value = getattr(self, one.name)
             if one.values and value not in one.values:
-                raise ScaffeError(f"unknown {one.name} '{value}'; known: {' '.join(one.values)}")
+                raise ScaffeError(f"unknown {one.name} '{value}'{near(value, one.values, 'known')}")
             least = 1 if one.name == "min_ranks" else 0
             if isinstance(value, int) and value < least:
                 raise ScaffeError(f"{one.name} must be {least} or more, got {value}")
@@ -134,7 +136,9 @@ class Run:
         try:
             check_algorithm(self.collective, self.reduce, self.chain_size or None)
         except CollectiveError as error:
-            raise ScaffeError(f"--reduce: {error}") from None
+            names = known(self.collective).split(", ")
+            hint = "" if self.reduce in names else near(self.reduce, names)
+            raise ScaffeError(f"--reduce: {error}{hint}") from None
 
     @property
     def shrinks(self) -> bool:

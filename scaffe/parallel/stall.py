@@ -59,7 +59,7 @@ EXIT_CODE = 1
 
 class _WatchedLayer(Protocol):
     @property
-    def name(self) -> str: ...
+    def label(self) -> str: ...
 
     @property
     def param(self) -> LayerParameter: ...
@@ -74,7 +74,7 @@ class LayerNames:
     """The names of the layers of the train net and the test nets, by net and layer index."""
 
     def __init__(self, nets: Sequence[_Watched]):
-        self.names = [[layer.name for layer in net.layers] for net in nets]
+        self.names = [[layer.label for layer in net.layers] for net in nets]
         self.reading = [[not layer.param.bottom for layer in net.layers] for net in nets]
 
     def has(self, row: Sequence[int]) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from collectives import CollectiveError, RankLostError, abort, agree
 from collectives.loss import is_loss, noticed, regardless
 from readers import ReaderError
-from scaffe.devices.threads import check_threads, given_threads, limit_blas
+from scaffe.devices.threads import check_threads, explain, given_threads, limit_blas
 from scaffe.errors import AgreedError, DeviceError, LaunchError, RanksLostError, ScaffeError, notes
 from scaffe.lock_owner import this_process
 from scaffe.monitor import log as logs
@@ -27,7 +27,7 @@ from scaffe.parallel.cut_off import is_cut_off
 from scaffe.parallel.instances.topology import ranges
 from scaffe.parallel.mpi_library import LAUNCHED, LEVELS, can_shrink, load_mpi
 from scaffe.parallel.reserve import LostRank, Reserve
-from scaffe.parallel.start_watch import end_launcher, ended_early, watched_start
+from scaffe.parallel.start_watch import connected, disconnect, end_launcher, ended_early
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -324,6 +324,8 @@ class World(Reserve):
         """
         if self.gpu is not None and (text := self.gpu.explain(error)):
             error = DeviceError(text)  # a GPU reports a failure at any later call
+        elif text := explain(error):
+            error = ScaffeError(text)
         error = noticed(error) if isinstance(error, Exception) else error
         expected = isinstance(error, (*USER_ERRORS, MemoryError))  # the user can choose smaller sizes
         code = 2 if expected and not is_loss(error) else 1
@@ -349,7 +351,7 @@ class World(Reserve):
 
     def _report(self, error: BaseException, expected: bool, where: list[str]) -> None:
         """Write an error to stderr: its text if it is `expected`, else its traceback."""
-        text = str(error) if expected else "".join(traceback.format_exception(error)).rstrip()
+        text = (str(error) or "out of memory") if expected else "".join(traceback.format_exception(error)).rstrip()
         lines = [text] if expected else text.split("\n")
         text = "\n".join(map(logs.one_line, lines))
         abort.write(f"scaffe: {''.join(f'{logs.one_line(one)}: ' for one in [*where, *notes(error)])}{text}\n")
@@ -388,14 +390,16 @@ def finalize() -> None:
 
 def _started() -> World:
     """Initialise MPI, and return the World. If a rank is lost meanwhile, end the job. Collective."""
+    watch = connected()
+    MPI = load_mpi()
     try:
-        with watched_start():
-            MPI = load_mpi()
-            _check_launcher(MPI.COMM_WORLD.size)
-            return World(MPI.COMM_WORLD.Dup())
+        _check_launcher(MPI.COMM_WORLD.size)
+        return World(MPI.COMM_WORLD.Dup())
     except Exception as error:
         if isinstance(error, ScaffeError) or not is_loss(error):
             raise
+    finally:
+        disconnect(watch)
     abort.write(ended_early("a rank"))
     end_launcher(os.getppid())
     os._exit(RanksLostError.exit_code)

@@ -5,6 +5,7 @@ from scaffe.proto.caffe_pb2 import (
     ConvolutionParameter,
     DataParameter,
     FillerParameter,
+    InputTransform,
     LayerParameter,
     NetParameter,
     NetState,
@@ -15,6 +16,7 @@ from scaffe.proto.caffe_pb2 import (
     ReaderPosition,
     SolverParameter,
     SolverState,
+    TransformationParameter,
     V0LayerParameter,
     V1LayerParameter,
 )
@@ -27,6 +29,7 @@ __all__ = [
     "DataParameter",
     "Datum",
     "FillerParameter",
+    "InputTransform",
     "LayerParameter",
     "NetParameter",
     "NetState",
@@ -37,6 +40,7 @@ __all__ = [
     "ReaderPosition",
     "SolverParameter",
     "SolverState",
+    "TransformationParameter",
     "V0LayerParameter",
     "V1LayerParameter",
 ]

@@ -8,14 +8,17 @@ with values are views of the arrays, so that a file is written without a copy of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Iterator, Sequence
+from typing import IO
 
 import numpy as np
 
 from readers.files import Part
 from scaffe.proto import BlobProto, BlobShape, checksums
 
-_LENGTH_DELIMITED = 2
+MOST_FIELDS = 100_000  # of a message that `read_fields` reads, which has one for each blob
+_VARINT, _LENGTH_DELIMITED = 0, 2
 _FIXED = {1: 8, 5: 4}  # bytes of a field, by wire type
 
 
@@ -88,6 +91,57 @@ def _payload(content: bytes, number: int) -> memoryview:
                 return memoryview(content)[at : at + size]
             at += size
     return memoryview(b"")
+
+
+def read_fields(file: IO[bytes], numbers: Collection[int]) -> bytes:
+    """Return the first field of each of these numbers in an open serialised message, without reading the others.
+
+    Stop once all are found. Raise EOFError where the file ends within a field, or is no message.
+    """
+    left, kept, start = set(numbers), bytearray(), file.tell()
+    for number, _ in fields(file):
+        behind = file.tell()
+        if number in left:
+            left.remove(number)
+            file.seek(start)
+            kept += file.read(behind - start)
+        start = behind
+        if not left:
+            break
+    return bytes(kept)
+
+
+def fields(file: IO[bytes]) -> Iterator[tuple[int, bool]]:
+    """Yield the number of each field of an open serialised message, and whether it has a length.
+
+    The file's position is behind the field then; its values are not read. Raise EOFError as `read_fields` does.
+    """
+    end = os.fstat(file.fileno()).st_size
+    for _ in range(MOST_FIELDS):
+        if file.tell() == end:
+            return
+        tag = _varint_of(file)
+        kind = tag & 7
+        size = _FIXED.get(kind, 0) if kind != _LENGTH_DELIMITED else _varint_of(file)
+        if kind == _VARINT:
+            _varint_of(file)
+        behind = file.tell() + size
+        if kind not in (_VARINT, _LENGTH_DELIMITED, *_FIXED) or not tag >> 3 or behind > end:
+            break
+        file.seek(behind)
+        yield tag >> 3, kind == _LENGTH_DELIMITED
+    raise EOFError("no whole message")
+
+
+def _varint_of(file: IO[bytes]) -> int:
+    number = 0
+    for shift in range(0, 70, 7):
+        if not (byte := file.read(1)):
+            break
+        number |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return number
+    raise EOFError("no whole message")
 
 
 def _varint(number: int) -> bytes:

@@ -47,7 +47,7 @@ class FillerParameter(_message.Message):
     def __init__(self, type: _Optional[str] = ..., value: _Optional[float] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., mean: _Optional[float] = ..., std: _Optional[float] = ..., sparse: _Optional[int] = ..., variance_norm: _Optional[_Union[FillerParameter.VarianceNorm, str]] = ...) -> None: ...
 
 class NetParameter(_message.Message):
-    __slots__ = ("name", "input", "input_shape", "input_dim", "force_backward", "state", "debug_info", "layer", "layers", "engine", "sealed", "checksum")
+    __slots__ = ("name", "input", "input_shape", "input_dim", "force_backward", "state", "debug_info", "layer", "layers", "engine", "input_transform", "sealed", "checksum")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     INPUT_SHAPE_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +58,7 @@ class NetParameter(_message.Message):
     LAYER_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_TRANSFORM_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -70,9 +71,22 @@ class NetParameter(_message.Message):
     layer: _containers.RepeatedCompositeFieldContainer[LayerParameter]
     layers: _containers.RepeatedCompositeFieldContainer[V1LayerParameter]
     engine: str
+    input_transform: _containers.RepeatedCompositeFieldContainer[InputTransform]
     sealed: bool
     checksum: str
-    def __init__(self, name: _Optional[str] = ..., input: _Optional[_Iterable[str]] = ..., input_shape: _Optional[_Iterable[_Union[_datum_pb2.BlobShape, _Mapping]]] = ..., input_dim: _Optional[_Iterable[int]] = ..., force_backward: bool = ..., state: _Optional[_Union[NetState, _Mapping]] = ..., debug_info: bool = ..., layer: _Optional[_Iterable[_Union[LayerParameter, _Mapping]]] = ..., layers: _Optional[_Iterable[_Union[V1LayerParameter, _Mapping]]] = ..., engine: _Optional[str] = ..., sealed: bool = ..., checksum: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., input: _Optional[_Iterable[str]] = ..., input_shape: _Optional[_Iterable[_Union[_datum_pb2.BlobShape, _Mapping]]] = ..., input_dim: _Optional[_Iterable[int]] = ..., force_backward: bool = ..., state: _Optional[_Union[NetState, _Mapping]] = ..., debug_info: bool = ..., layer: _Optional[_Iterable[_Union[LayerParameter, _Mapping]]] = ..., layers: _Optional[_Iterable[_Union[V1LayerParameter, _Mapping]]] = ..., engine: _Optional[str] = ..., input_transform: _Optional[_Iterable[_Union[InputTransform, _Mapping]]] = ..., sealed: bool = ..., checksum: _Optional[str] = ...) -> None: ...
+
+class InputTransform(_message.Message):
+    __slots__ = ("net", "layer", "transform_param", "mean")
+    NET_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    TRANSFORM_PARAM_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    net: str
+    layer: str
+    transform_param: TransformationParameter
+    mean: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., mean: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class SolverParameter(_message.Message):
     __slots__ = ("net", "net_param", "train_net", "test_net", "train_net_param", "test_net_param", "train_state", "test_state", "test_iter", "test_interval", "test_compute_loss", "test_initialization", "base_lr", "display", "average_loss", "max_iter", "iter_size", "lr_policy", "gamma", "power", "momentum", "weight_decay", "regularization_type", "stepsize", "stepvalue", "clip_gradients", "snapshot", "snapshot_prefix", "snapshot_diff", "snapshot_format", "solver_mode", "device_id", "random_seed", "type", "delta", "momentum2", "rms_decay", "debug_info", "snapshot_after_train", "solver_type", "layer_wise_reduce", "weights", "lars_trust", "warmup_iter", "warmup_start_lr")
@@ -209,11 +223,14 @@ class ReaderPosition(_message.Message):
     def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., samples: _Optional[int] = ..., records: _Optional[int] = ..., shuffle: _Optional[str] = ...) -> None: ...
 
 class SolverState(_message.Message):
-    __slots__ = ("iter", "learned_net", "history", "current_step", "random_seed", "position", "solver_type", "plan", "sealed", "checksum")
+    __slots__ = ("iter", "learned_net", "history", "current_step", "run", "order", "weights_checksum", "random_seed", "position", "solver_type", "plan", "sealed", "checksum")
     ITER_FIELD_NUMBER: _ClassVar[int]
     LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     CURRENT_STEP_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     RANDOM_SEED_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     SOLVER_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -224,13 +241,16 @@ class SolverState(_message.Message):
     learned_net: str
     history: _containers.RepeatedCompositeFieldContainer[_datum_pb2.BlobProto]
     current_step: int
+    run: int
+    order: int
+    weights_checksum: str
     random_seed: int
     position: _containers.RepeatedCompositeFieldContainer[ReaderPosition]
     solver_type: str
     plan: _containers.RepeatedScalarFieldContainer[str]
     sealed: bool
     checksum: str
-    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[_datum_pb2.BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., random_seed: _Optional[int] = ..., position: _Optional[_Iterable[_Union[ReaderPosition, _Mapping]]] = ..., solver_type: _Optional[str] = ..., plan: _Optional[_Iterable[str]] = ..., sealed: bool = ..., checksum: _Optional[str] = ...) -> None: ...
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[_datum_pb2.BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., run: _Optional[int] = ..., order: _Optional[int] = ..., weights_checksum: _Optional[str] = ..., random_seed: _Optional[int] = ..., position: _Optional[_Iterable[_Union[ReaderPosition, _Mapping]]] = ..., solver_type: _Optional[str] = ..., plan: _Optional[_Iterable[str]] = ..., sealed: bool = ..., checksum: _Optional[str] = ...) -> None: ...
 
 class NetState(_message.Message):
     __slots__ = ("phase", "level", "stage")

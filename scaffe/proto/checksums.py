@@ -35,6 +35,17 @@ def seal(parts: Iterable[Any]) -> bytes:
     return _MARK + found.hexdigest().encode()
 
 
+def of_file(content: bytes) -> str:
+    """Return the seal at a file's end, "" if there is none."""
+    found = content[-LENGTH:]
+    return found.decode("latin-1") if found.startswith(_MARK) else ""
+
+
+def digits(found: str) -> str:
+    """Return a seal's digits. With its mark they would be taken for the seal of a file that they end."""
+    return found.removeprefix(_MARK.decode())
+
+
 def is_whole(content: bytes) -> bool | None:
     """Return whether a file's content matches its seal, None if it has no seal."""
     if content[-LENGTH : len(_MARK) - LENGTH] != _MARK:

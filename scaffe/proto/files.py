@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -12,8 +13,9 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
 from readers.errors import reason
+from readers.files import open_input, read_input
 from scaffe.errors import PrototxtError, ScaffeError, WeightsError
-from scaffe.proto import NetParameter, SolverParameter, SolverState, hdf5, numbers, refusals, strings
+from scaffe.proto import NetParameter, SolverParameter, SolverState, blobs, hdf5, misspelt, numbers, refusals, strings
 from scaffe.proto.unchanged import unchanged
 from scaffe.proto.upgrade import upgrade_net, upgrade_solver
 
@@ -23,8 +25,7 @@ M = TypeVar("M", bound=Message)
 def read_bytes(path: str | os.PathLike[str], error_type: type[ScaffeError] = PrototxtError) -> bytes:
     """Return a file's content. Raise `error_type` if it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return read_input(path)
     except ValueError:
         raise error_type(f"{path!r}: a file name cannot hold a zero byte") from None
     except OSError as error:
@@ -51,18 +52,52 @@ def read_text(path: str | os.PathLike[str], message: type[M]) -> M:
 
 def parse_text(content: bytes, path: str | os.PathLike[str], message: type[M]) -> M:
     """Parse the content of the prototxt file `path`. Raise PrototxtError as read_text does."""
+    text = _decoded(content, path)
     try:
-        parsed = text_format.Parse(content.decode(), message())
-    except UnicodeDecodeError:
-        raise PrototxtError(f"{path}: not a prototxt: a binary file") from None
+        parsed = text_format.Parse(text, message())
     except text_format.ParseError as error:
-        text = re.sub(r"^\d+:\d+ : ", "", str(error)).replace('type "scaffe.', 'type "')
-        line = f":{error.GetLine()}" if error.GetLine() else ""
-        known = refusals.of_parser(content.decode(), str(error), (error.GetLine() or 0, error.GetColumn() or 0))
-        raise PrototxtError(f"{path}{line}: {known or ' '.join(text.split())}") from None
-    numbers.check_text(content.decode(), parsed, path)
+        raise PrototxtError(_not_parsed(text, path, message, error)) from None
+    numbers.check_text(text, parsed, path)
     strings.check(parsed, PrototxtError, path)
     return parsed
+
+
+def _decoded(content: bytes, path: str | os.PathLike[str]) -> str:
+    """Return a prototxt's text, without a byte order mark. Raise PrototxtError for another encoding, or no text."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise PrototxtError(f"{path}: a text in UTF-16; save it as UTF-8") from None
+        if not is_text(content):
+            raise PrototxtError(f"{path}: not a prototxt: a binary file") from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise PrototxtError(
+            f"{path}:{line}: the byte {content[error.start]:#x} is not UTF-8; save it as UTF-8"
+        ) from None
+
+
+def _not_parsed(text: str, path: str | os.PathLike[str], message: type[M], error: text_format.ParseError) -> str:
+    """Return the line for a text that is no such message: what it is, or where it is wrong, and what to do."""
+    if _is_another(text, message):
+        return f"{path}: {_FOR_ANOTHER[message]}"
+    line = f":{error.GetLine()}" if error.GetLine() else ""
+    at = text, str(error), (error.GetLine() or 0, error.GetColumn() or 0)
+    return f"{path}{line}: {refusals.of_parser(*at) or misspelt.line(*at)}"
+
+
+def _is_another(text: str, message: type[Message]) -> bool:
+    """Say whether a text that is no such message is a solver in the place of a net, or a net in that of a solver."""
+    other = {NetParameter: SolverParameter, SolverParameter: NetParameter}.get(message)
+    with contextlib.suppress(text_format.ParseError):
+        return other is not None and text_format.Parse(text, other()).ByteSize() > 0
+    return False
+
+
+_FOR_ANOTHER: dict[type[Message], str] = {
+    NetParameter: "a solver where a net is expected; give the file that it names as net",
+    SolverParameter: "a net where a solver is expected; give the prototxt that names it as net",
+}
 
 
 def parse_binary(content: bytes, path: str | os.PathLike[str], message: type[M]) -> M:
@@ -114,6 +149,8 @@ def _decode_weights(
         return hdf5.decode_weights(content, path, shapes)
     if _is_solver_state(content):
         raise PrototxtError(f"{path}: {hdf5.STATE_FOR_WEIGHTS}")
+    if content and is_text(content):
+        raise PrototxtError(f"{path}: a text file where weights are expected; give a .caffemodel")
     net = parse_binary(content, path, NetParameter)
     if not net.layer and not net.layers:
         raise PrototxtError(f"{path}: no layers in it; expected a .caffemodel")
@@ -132,6 +169,30 @@ def read_solver_state(path: str | os.PathLike[str], shapes: Sequence[hdf5.Shape]
     return state
 
 
+def read_origin(path: str | os.PathLike[str]) -> SolverState:
+    """Return a .solverstate's `run` and `order`, perhaps with other fields, without reading its history.
+
+    Raise WeightsError if the file cannot be read, PrototxtError if it is no .solverstate, SnapshotError without h5py.
+    """
+    try:
+        with open_input(path) as file:
+            is_hdf5 = hdf5.is_hdf5(file.read(8))
+            file.seek(0)
+            if is_hdf5 or os.fspath(path).endswith(".h5"):
+                return hdf5.read_origin(file, path)
+            kept = blobs.read_fields(file, _ORIGIN)
+        if kept[:1] != b"\x08":
+            raise PrototxtError(f"{path}: not a solver state, or a damaged one")
+        return SolverState.FromString(kept)
+    except (EOFError, DecodeError):
+        raise PrototxtError(f"{path}: not a solver state, or a damaged one") from None
+    except OSError as error:
+        raise WeightsError(f"{path}: {reason(error)}") from None
+
+
+_ORIGIN = (SolverState.ITER_FIELD_NUMBER, SolverState.RUN_FIELD_NUMBER, SolverState.ORDER_FIELD_NUMBER)
+
+
 def _decode_solver_state(
     content: bytes, path: str | os.PathLike[str], shapes: Sequence[hdf5.Shape] | None
 ) -> SolverState:
@@ -141,6 +202,8 @@ def _decode_solver_state(
         return SolverState.FromString(content)
     if _is_net(content):
         raise PrototxtError(f"{path}: {hdf5.WEIGHTS_FOR_STATE}")
+    if content and is_text(content):
+        raise PrototxtError(f"{path}: a text file where a solver state is expected; give a .solverstate")
     raise PrototxtError(f"{path}: not a solver state, or a damaged one ({len(content)} bytes)")
 
 

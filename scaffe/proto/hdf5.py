@@ -2,7 +2,7 @@
 
 A .caffemodel.h5 has data/LAYER/INDEX for each parameter blob that the layer owns, and diff/LAYER/INDEX if gradients are
 stored. A .solverstate.h5 has iter, learned_net, current_step and history/INDEX. The other fields of a SolverState,
-which an exact resume needs, are in scaffe/state as text; Caffe ignores it.
+which an exact resume needs, are in scaffe/state as text, a net's input transforms in scaffe/net; Caffe ignores both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from google.protobuf import text_format
@@ -19,12 +19,12 @@ from google.protobuf import text_format
 from readers.errors import SourceError, reason
 from readers.hdf5_file import DAMAGED, check_inside, check_numbers, find, is_group, walk
 from scaffe.errors import PrototxtError, ScaffeError, SnapshotError, WeightsError
-from scaffe.proto import BlobProto, LayerParameter, NetParameter, SolverState, blobs, checksums
+from scaffe.proto import BlobProto, InputTransform, LayerParameter, NetParameter, SolverState, blobs, checksums
 
 STATE_FOR_WEIGHTS = "a solver state where weights are expected; give it to --snapshot"
 WEIGHTS_FOR_STATE = "not a solver state; weights (.caffemodel) are given with --weights"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
-_OWN = "scaffe/state"
+_OWN, _OWN_OF_NET = "scaffe/state", "scaffe/net"
 MOST_BLOBS = 1000  # per layer, if no net gives the number
 MOST_TEXT = 64 << 20  # bytes
 NO_SHAPE = (-1,)
@@ -54,7 +54,9 @@ def is_hdf5(content: bytes) -> bool:
     return content.startswith(_MAGIC)
 
 
-def encode_weights(layers: Iterable[str], stored: Iterable[StoredBlob], diffs: bool) -> bytes:
+def encode_weights(
+    layers: Iterable[str], stored: Iterable[StoredBlob], diffs: bool, transforms: Iterable[InputTransform] = ()
+) -> bytes:
     """Return the HDF5 file of a net's parameters. Each layer has a group, also a layer without parameters."""
     buffer = io.BytesIO()
     parts = ("data", "diff") if diffs else ("data",)
@@ -67,6 +69,8 @@ def encode_weights(layers: Iterable[str], stored: Iterable[StoredBlob], diffs: b
             for part in parts:
                 if (values := getattr(blob, part)) is not None:
                     _write(file, f"{part}/{blob.name}", values)
+        if own := NetParameter(input_transform=transforms).input_transform:
+            file[_OWN_OF_NET] = _text(text_format.MessageToString(NetParameter(input_transform=own)))
     return _sealed(buffer)
 
 
@@ -131,7 +135,9 @@ def decode_weights(
         group = find(file, "data")
         if group is None:
             raise PrototxtError(f"{path}: {'no group data in it' if find(file, 'iter') is None else STATE_FOR_WEIGHTS}")
-        net.sealed = _SEALED in file.attrs
+        if find(file, _OWN_OF_NET) is not None:
+            text_format.Parse(_content(file, _OWN_OF_NET), net, allow_unknown_field=True)
+        net.sealed, net.checksum = _SEALED in file.attrs, checksums.of_file(content)
         layers = _layers(group)
         if shapes is None:
             _check_size((dataset for arrays in layers.values() for dataset in arrays.values()), content)
@@ -248,12 +254,34 @@ def _fill(blob: BlobProto, dataset: Any, shape: Shape | None) -> None:
         blob.shape.dim.extend(dataset.shape)
 
 
+def caffes_part(file: IO[bytes], path: str | os.PathLike[str]) -> str:
+    """Return "iter" for an open solver state, "data" for weights, "" for any other HDF5 file.
+
+    Raise PrototxtError for a damaged file, SnapshotError without h5py.
+    """
+    with _opened(file, path) as opened:
+        if find(opened, "iter") is not None and find(opened, "history") is not None:
+            return "iter"
+        return "data" if is_group(find(opened, "data")) else ""
+
+
+def read_origin(file: IO[bytes], path: str | os.PathLike[str]) -> SolverState:
+    """Return what only scaffe writes into an HDF5 solver state. Raise PrototxtError for a damaged file."""
+    own = SolverState()
+    with _opened(file, path) as opened:
+        if find(opened, "iter") is None:
+            raise PrototxtError(f"{path}: {WEIGHTS_FOR_STATE}")
+        if find(opened, _OWN) is not None:
+            text_format.Parse(_content(opened, _OWN), own, allow_unknown_field=True)
+    return own
+
+
 @contextmanager
-def _opened(content: bytes, path: str | os.PathLike[str]) -> Iterator[Any]:
+def _opened(content: bytes | IO[bytes], path: str | os.PathLike[str]) -> Iterator[Any]:
     """Open the HDF5 file `path` from its content. Raise PrototxtError if it cannot be read."""
     h5py = library()
     try:
-        with h5py.File(io.BytesIO(content), "r") as file:
+        with h5py.File(io.BytesIO(content) if isinstance(content, bytes) else content, "r") as file:
             yield file
     except ScaffeError:
         raise

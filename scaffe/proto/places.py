@@ -26,6 +26,7 @@ class BracedText:
     first: Position
     last: Position = (1 << 31, 0)
     values: dict[str, Token] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)  # of all fields in it, also in its messages, as often as they stand
 
     def text(self, name: str) -> str:
         """Return the value of a field, without quotes; "" where it has none."""
@@ -46,8 +47,10 @@ def layers(text: str) -> list[BracedText]:
         elif token.text in ("}", ">") and len(open_blocks) > 1:
             open_blocks[-1].last = token.position
             found.append(open_blocks.pop())
+            open_blocks[-1].names += [found[-1].name, *found[-1].names]
         elif before == ":":
             open_blocks[-1].values.setdefault(name, token)
+            open_blocks[-1].names.append(name)
         elif token.text not in (":", ";", ","):
             name = token.text
         before = token.text

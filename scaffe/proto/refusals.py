@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from readers.files import read_input
 from scaffe.errors import PrototxtError
 from scaffe.proto import LayerParameter, NetParameter
-from scaffe.proto.forks import INTEL, NVIDIA, OTHER, SCALE, Fork, of_field, of_type
+from scaffe.proto.forks import FIVE, INTEL, NVIDIA, OTHER, Fork, of_field, of_type
+from scaffe.proto.misspelt import no_field, no_value
 from scaffe.proto.places import Position, layer_at, layers
 
 ENGINES = ("", "CAFFE", "CUDNN", "MKLDNN")
-_NO_FIELD = re.compile(r'Message type "scaffe\.(\w+)" has no field named "(\w+)"')
-_NO_VALUE = re.compile(r'Enum type "scaffe\.([\w.]+)" has no value named "?(\w+)')
 
 
 def of_parser(text: str, error: str, position: Position) -> str:
     """Return the line that refuses a prototxt for what its parser's `error` names, "" where no fork has it."""
     layer = layer_at(text, position)
     name, kind = (layer.text("name"), layer.text("type")) if layer else ("", "")
-    field, value = _NO_FIELD.search(error), _NO_VALUE.search(error)
-    if value and value[1] == "V1LayerParameter.LayerType":
-        kind = value[2]
+    field, value = no_field(error), no_value(error)
+    if value and value[0] == "V1LayerParameter.LayerType":
+        kind = value[1]
     found = field or value
     if not found:
         return ""
-    if row := of_type(kind):
+    seen = {*layer.names, f"bottoms-{layer.names.count('bottom')}"} if layer else ()
+    if row := of_type(kind, seen):
         return _line(f"type {kind}", row, name)
-    row = of_field(found[1].removeprefix("V1"), found[2])
-    return _line(f"{'field' if field else 'value'} {found[2]}", row, name, kind) if row else ""
+    row = of_field(found[0].removeprefix("V1"), found[1])
+    return _line(f"{'field' if field else 'value'} {found[1]}", row, name, kind) if row else ""
 
 
 def of_layer(layer: LayerParameter, path: str | os.PathLike[str] = "") -> str:
     """Return the line that refuses a layer whose type is a fork's, "" for other types; `path` is its prototxt."""
-    row = of_type(layer.type)
+    row = of_type(layer.type, [f"bottoms-{len(layer.bottom)}"])
     return _place(path, layer.name, "type") + _line(f"type {layer.type}", row, layer.name) if row else ""
 
 
@@ -59,7 +59,7 @@ def check_binary(net: NetParameter, path: str | os.PathLike[str]) -> None:
     for layer in net.layer:
         values: list[Any] = [value for field, value in layer.ListFields() if field.name.endswith("_param")]
         unknown = {field.field_number for one in (layer, *values) for field in UnknownFieldSet(one)}  # type: ignore[attr-defined]
-        if unknown and (row := of_type(layer.type)):
+        if unknown and (row := of_type(layer.type, [f"bottoms-{len(layer.bottom)}"])):
             raise PrototxtError(f"{path}: {_line(f'type {layer.type}', row, layer.name)}")
         if unknown:
             numbers = ", ".join(map(str, sorted(unknown)))
@@ -70,8 +70,8 @@ def check_binary(net: NetParameter, path: str | os.PathLike[str]) -> None:
 def blobs_hint(layer: LayerParameter) -> str:
     """Return what to do about a stored layer whose number of blobs may be a fork's, "" where nothing is known."""
     if layer.type == "BatchNorm" and len(layer.blobs) == 5:
-        return f", as in {NVIDIA} or {INTEL}, whose blobs 3 and 4 are a scale and a bias; {SCALE}"
-    row = of_type(layer.type)
+        return f", as in {NVIDIA} or {INTEL}, whose blobs 3 and 4 are a scale and a bias; {FIVE}"
+    row = of_type(layer.type, [f"bottoms-{len(layer.bottom)}"])
     return f"; {_line(f'type {layer.type}', row)}" if row else ""
 
 
@@ -85,7 +85,7 @@ def _place(path: str | os.PathLike[str], name: str, field: str) -> str:
     """Return the file and the line of a layer's field, for the beginning of a message; "" without a path."""
     text = ""
     if path:
-        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-            text = file.read()
+        with contextlib.suppress(OSError, ValueError):
+            text = read_input(path).decode("utf-8-sig")
     found = [layer.line(field) for layer in layers(text) if layer.text("name") == name]
     return f"{path}:{found[0]}: " if found else f"{path}: " if path else ""

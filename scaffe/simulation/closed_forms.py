@@ -1,8 +1,9 @@
 """Closed forms of a collective's time, for any number of ranks: how trees and exchanges fill a described cluster.
 
 S-Caffe's equations 1 and 2 and swCaffe's 2 to 6, with the messages within a node apart from those between nodes. A tree
-of chunks takes what its busiest rank needs for each further chunk, after the first one has come through all hops.
-Tests hold them against the events of up to 1,024 ranks; `leaders-NAME`, which has no schedule, against sums by hand.
+of chunks takes what its busiest rank needs for each further chunk, after the first one has come through all hops, which
+the algorithm's file counts. An algorithm without a closed form is counted from its steps. Tests hold the forms against
+the events of up to 1,024 ranks; `leaders-NAME`, which has no schedule, against sums by hand.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ from functools import cache
 from math import ceil, log2
 
 from collectives.model.clusters import Cluster
-from collectives.schedules.algorithms import LEADERS
-from collectives.schedules.halving import survivors
-from collectives.schedules.ring import ring_time
+from collectives.model.predicting import MANY_RANKS, best_row
+from collectives.schedules.algorithms import LEADERS, make_schedule
+from collectives.schedules.halving import HalvingAlgorithm, survivors
+from collectives.schedules.registry import find
+from collectives.schedules.ring import RingAlgorithm, ring_time
+from collectives.schedules.tree_algorithm import Hops, TreeAlgorithm
 from scaffe.errors import ScaffeError
 
 CHUNKS = tuple(kib << 10 for kib in (64, 256, 1024, 4096))
+ITEMSIZE = 4  # bytes of an element
+# Names that are tried:
 TREES = "binomial", "chain", "cb-4", "cb-8"
-EXCHANGES = "ring", "halving"
+EXCHANGES = RingAlgorithm.name, HalvingAlgorithm.name
 S_CAFFE = "binomial", "chain", "cb-4", "cb-8"  # of its section 5
 TWO_TREE = "two-tree"
 BETWEEN = *TREES, TWO_TREE, *EXCHANGES  # the leaders of nodes
@@ -41,14 +47,19 @@ class CollectiveTime:
 class ClosedForms:
     """The costs of collectives over `ranks` ranks, which fill node after node.
 
-    `names`: algorithms to choose from. `leaders`: ranks of a node that send between nodes in `leaders-NAME`: one, as on
-    GPUs, or, for any greater number, each rank its slice, as in host memory.
+    `names`: registered algorithms to choose from, or `leaders-NAME`; any other raises AlgorithmError. `leaders`: ranks
+    of a node that send between nodes in `leaders-NAME`: one, as on GPUs, or, for any greater number, each rank its
+    slice, as in host memory.
     """
 
     links: Cluster
     ranks: int
     names: Sequence[str] = TREES + EXCHANGES
     leaders: int = 1
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            _check(name.removeprefix(LEADERS))
 
     @property
     def inside(self) -> int:
@@ -77,14 +88,28 @@ class ClosedForms:
         for name in self.names:
             if name.startswith(LEADERS):
                 yield from self.led(name, what, nbytes)
-            elif name in EXCHANGES:
-                if what == "allreduce":
-                    yield self.exchange(name, nbytes)
-            elif name != TWO_TREE or self._has_ports:
-                for chunk in [c for c in CHUNKS if c < nbytes] + [nbytes]:
-                    up, down = (self.tree(name, nbytes, chunk, is_up) for is_up in (True, False))
-                    both = CollectiveTime(up.seconds + down.seconds, up.busy + down.busy, name, chunk)
-                    yield {"reduce": up, "bcast": down, "allreduce": both}[what]
+            elif what in find(name).verbs and (name != TWO_TREE or self._has_ports):
+                yield from self._of(name, what, nbytes)
+
+    def _of(self, name: str, what: str, nbytes: int) -> Iterator[CollectiveTime]:
+        """Yield the costs of an algorithm that does `what`, by its closed form if it has one, else by its steps."""
+        if name in EXCHANGES:
+            yield self.exchange(name, nbytes)
+        elif not self._hops(name):
+            yield self._counted(name, what, nbytes)
+        else:
+            for chunk in [c for c in CHUNKS if c < nbytes] + [nbytes]:
+                up, down = (self.tree(name, nbytes, chunk, is_up) for is_up in (True, False))
+                both = CollectiveTime(up.seconds + down.seconds, up.busy + down.busy, name, chunk)
+                yield {"reduce": up, "bcast": down, "allreduce": both}[what]
+
+    def _counted(self, name: str, what: str, nbytes: int) -> CollectiveTime:
+        """Return the cost of an algorithm's steps. Raise ScaffeError where they are too many."""
+        is_few, elements = self.ranks < MANY_RANKS, ceil(nbytes / ITEMSIZE)
+        row = best_row(what, name, self.links, self.ranks, elements, ITEMSIZE) if is_few else None
+        if row is None:
+            raise ScaffeError(f"'{name}' has no closed form, and too many steps over {self.ranks} ranks to count")
+        return CollectiveTime(row.seconds, row.seconds, name, row.chunk)
 
     @property
     def _has_ports(self) -> bool:
@@ -115,8 +140,11 @@ class ClosedForms:
             yield CollectiveTime(seconds, seconds, name, one.chunk)
 
     def tree(self, name: str, nbytes: int, chunk: int, adds: bool) -> CollectiveTime:
-        """Return the cost of a tree: `adds` for a reduce, else a broadcast."""
-        hops, received, joins = self._shape(name)
+        """Return the cost of a tree: `adds` for a reduce, else a broadcast. Raise ScaffeError without a closed form."""
+        found = self._hops(name)
+        if not found:
+            raise ScaffeError(f"'{name}' has no closed form")
+        hops, received, joins = found
         add = self.links.gamma * chunk * adds
         inside = self.links.alpha_in + self.links.beta_in * chunk
         across = self.links.alpha + self.links.beta * chunk
@@ -125,34 +153,19 @@ class ClosedForms:
         count = nbytes / chunk
         return CollectiveTime(first + (count - 1) * each, count * each, name, chunk)
 
-    def _shape(self, name: str) -> tuple[tuple[float, float], tuple[float, float], float]:
-        """Return a tree's hops and the busiest rank's messages, within a node and between nodes, and its additions."""
-        g, nodes, p = self.inside, self.nodes, self.ranks
-        if name == "chain":
-            return (nodes * (g - 1), nodes - 1), (0, 1) if nodes > 1 else (1, 0), 1
-        if name == "kary-2":
-            depth, within = ceil(log2(p + 1)) - 1, 0 if nodes > 1 else 1
-            sides = (2 * depth * within, 2 * depth * (1 - within))
-            return sides, (2 * within, 2 * (1 - within)), 2
-        if name == TWO_TREE:  # a chunk waits for two children on each level; half of the data goes over each tree
-            outer = ceil(log2(nodes))
-            return (2 * (ceil(log2(p)) - outer), 2 * outer), (0, 1) if nodes > 1 else (1, 0), 1
-        size = min(p, int(name.partition("-")[2] or 1))
-        chain = (size - 1, 0) if size <= g else (0, size - 1)
-        one = (float(size > 1 and size <= g), float(size > 1 and size > g))
-        leaders = ceil(p / size)
-        outer = min(ceil(log2(leaders)), ceil(log2(nodes))) if leaders > 1 else 0
-        inner = max(0, ceil(log2(leaders)) - outer) if leaders > 1 else 0
-        hops = chain[0] + inner, chain[1] + outer
-        received = one[0] + inner, one[1] + outer
-        return hops, received, sum(received)
+    def _hops(self, name: str) -> Hops | None:
+        """Return a tree's hops, None for an algorithm without a closed form."""
+        found = find(name)
+        return found.hops(name, self.ranks, self.inside) if isinstance(found, TreeAlgorithm) else None
 
     def exchange(self, name: str, nbytes: int) -> CollectiveTime:
-        """Return the cost of an allreduce by a ring, or by recursive halving renumbered over supernodes."""
+        """Return the cost of an allreduce by a ring, by recursive halving renumbered over supernodes, or by steps."""
         c, p = self.links, self.ranks
         if p == 1:
             return CollectiveTime(0.0, 0.0, name, nbytes)
-        if name == "ring":
+        if name not in EXCHANGES:
+            return self._counted(name, "allreduce", nbytes)
+        if name == RingAlgorithm.name:
             alpha, beta = (c.alpha, c.beta) if self.nodes > 1 else (c.alpha_in, c.beta_in)
             seconds = ring_time(p, nbytes, CHUNKS[-1], alpha, beta, c.gamma)
         else:
@@ -196,3 +209,9 @@ def _cheapest(forms: ClosedForms, what: str, nbytes: int) -> CollectiveTime:
     if not found:
         raise ScaffeError(f"no {what} over {forms.ranks} ranks by any of: {' '.join(forms.names)}")
     return found
+
+
+@cache
+def _check(name: str) -> None:
+    """Raise AlgorithmError for an unknown name and for wrong numbers."""
+    make_schedule(find(name).verbs[0], name, 1, 0)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from collectives.model.clusters import Cluster
+from readers.files import read_input
 from scaffe.errors import ScaffeError
+from scaffe.near import near
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -113,13 +115,14 @@ def find_cluster(name: str | os.PathLike[str]) -> DescribedCluster:
     if text in names():
         return _read(FOLDER / f"{text}.toml", text)
     if not text.endswith(".toml"):
-        raise ScaffeError(f"unknown cluster '{text}'; known: {' '.join(names())}, or the path of a .toml file")
+        others = f"; known: {' '.join(names())}, or the path of a .toml file"
+        raise ScaffeError(f"unknown cluster '{text}'{near(text, names()) or others}")
     return _read(Path(text), Path(text).stem)
 
 
 def _read(path: Path, name: str) -> DescribedCluster:
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        given = tomllib.loads(read_input(path).decode())
     except OSError as error:
         raise ScaffeError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except ValueError as error:
@@ -135,7 +138,7 @@ def _read(path: Path, name: str) -> DescribedCluster:
 def _quantity(path: str, key: str, given: Any) -> Quantity:
     """Return a checked number. Raise ScaffeError for an unknown name, value or origin."""
     if key not in UNITS:
-        raise ScaffeError(f"{path}: unknown number '{key}'; known: {' '.join(UNITS)}")
+        raise ScaffeError(f"{path}: unknown number '{key}'{near(key, UNITS, 'known')}")
     if not isinstance(given, dict) or not {"value", "from"} <= given.keys():
         raise ScaffeError(f'{path}: {key} must be {{ value = N, from = "stated", where = "..." }}, got {given!r}')
     value, origin = given["value"], given["from"]

@@ -42,11 +42,11 @@ def layer_times(net: Net, cluster: DescribedCluster, profile: str | os.PathLike[
 
 def of_profile(net: Net, profile: Profile) -> LayerTimes:
     """Return a profile's times; of a profile for another batch, in proportion. Raise ScaffeError for another net's."""
-    missing = [layer.name for layer in net.layers if layer.name not in profile.layers]
+    missing = [layer.label for layer in net.layers if layer.label not in profile.layers]
     if missing:
         raise ScaffeError(f"{profile.source}: no times for layer '{missing[0]}', one of {len(missing)} without")
     part = batch_size(net) / profile.batch if profile.batch else 1.0
-    forward, backward = ([part * profile.layers[layer.name][way] for layer in net.layers] for way in (0, 1))
+    forward, backward = ([part * profile.layers[layer.label][way] for layer in net.layers] for way in (0, 1))
     return LayerTimes(forward, backward, profile.update / max(1, _count(net)), _record_bytes(net))
 
 
@@ -54,14 +54,14 @@ def of_device(net: Net, cluster: DescribedCluster) -> LayerTimes:
     """Return the times in which a device does the operations, or moves the bytes, of each pass: the longer one."""
     works = layer_works(net)
 
-    def seconds(name: str, way: int) -> float:
-        work = works[name]
+    def seconds(label: str, way: int) -> float:
+        work = works[label]
         moved = work.moved[way] + (work.parameters + way * 2 * work.gradients) * bool(work.moved[way])
         if not work.units or not (moved or work.flops[way]):
             return 0.0
         return max(work.flops[way] / cluster["flops"], moved / cluster["memory"]) + cluster["launch"]
 
-    forward, backward = ([seconds(layer.name, way) for layer in net.layers] for way in (0, 1))
+    forward, backward = ([seconds(layer.label, way) for layer in net.layers] for way in (0, 1))
     each = net.packed.flat.itemsize * UPDATED / cluster["memory"]
     return LayerTimes(forward, backward, each, _record_bytes(net))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from scaffe.engine import Engine
 from scaffe.errors import ScaffeError
+from scaffe.near import near
 from scaffe.packed import PackedParameters
 from scaffe.proto import SolverParameter
 
@@ -48,7 +49,7 @@ def create(param: SolverParameter, packed: PackedParameters, engine: Engine | No
     """
     kind = param.type
     if kind not in _rules:
-        raise ScaffeError(f"unknown solver type '{kind}'; known types: {' '.join(kinds())}")
+        raise ScaffeError(f"unknown solver type '{kind}'{near(kind, kinds(), 'known types')}")
     if engine and (kind, engine.name) in _fast:
         return _fast[kind, engine.name](param, packed, engine)
     return _rules[kind](param, packed)

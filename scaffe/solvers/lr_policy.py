@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import exp, inf, isfinite
 
 from scaffe.errors import DivergedError, ScaffeError
+from scaffe.near import near
 from scaffe.proto import SolverParameter
 
 
@@ -66,10 +67,32 @@ _policies: dict[str, Callable[[SolverParameter, int], float]] = {
 }
 
 
+# Fields without which a policy computes what nobody wants; `check` refuses a solver without others.
+_USED = {
+    "step": ("gamma",),
+    "exp": ("gamma",),
+    "inv": ("gamma", "power"),
+    "multistep": ("gamma", "stepvalue"),
+    "poly": ("power",),
+    "sigmoid": ("gamma", "stepsize"),
+}
+
+
+def doubts(p: SolverParameter) -> Iterator[str]:
+    """Yield a line for each field that the policy uses and that is missing."""
+    given = {field.name for field, _ in p.ListFields()}
+    for name in _USED.get(p.lr_policy, ()):
+        if name not in given:
+            effect = "the rate stays" if name == "stepvalue" else "it is 0"
+            yield f"lr_policy '{p.lr_policy}' takes {name}, which is missing: {effect}"
+
+
 def check(p: SolverParameter) -> None:
     """Raise ScaffeError for an unknown policy, or a value that the policy cannot use."""
+    if not p.lr_policy:
+        raise ScaffeError(f"lr_policy is missing; known policies: {' '.join(_policies)}")
     if p.lr_policy not in _policies:
-        raise ScaffeError(f"lr_policy '{p.lr_policy}' is unknown; known policies: {' '.join(_policies)}")
+        raise ScaffeError(f"lr_policy '{p.lr_policy}' is unknown{near(p.lr_policy, _policies, 'known policies')}")
     if p.lr_policy == "step" and p.stepsize <= 0:
         raise ScaffeError(f"lr_policy 'step' needs a stepsize above 0, got {p.stepsize}")
     if p.lr_policy == "poly" and p.max_iter <= 0:

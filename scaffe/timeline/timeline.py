@@ -56,7 +56,7 @@ class Timeline:
         Spans of others are dropped: their buckets are others.
         """
         self._spans.clear()
-        self._layers = [layer.name for layer in nets[0].layers]
+        self._layers = [layer.label for layer in nets[0].layers]
         self._buckets = [bucket.label(nets[0]) for bucket in workflow.aggregate.buckets]
         for instance, net in enumerate(nets):
             self._watch_net(net, f"{INSTANCE}{instance}, " if team.crew else "")
@@ -154,7 +154,7 @@ class Timeline:
 
     def _note_batch(self, i: int, layer: Any, who: str) -> None:
         begin, middle, end = layer.batch.seconds
-        track = f"{who}reader {layer.name}" + (f", thread {layer.batch.thread}" if layer.batch.thread else "")
+        track = f"{who}reader {layer.label}" + (f", thread {layer.batch.thread}" if layer.batch.thread else "")
         self._spans.append((READ, i, begin, middle or end, track, ""))
         if middle:
             self._spans.append((TRANSFORM, i, middle, end, track, ""))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+from readers.files import read_input
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError, TimelineError
 from scaffe.monitor.record import RANKS
@@ -144,8 +145,7 @@ class Trace:
 def read_trace(path: str | os.PathLike[str]) -> Trace:
     """Return the trace that `scaffe train --timeline` wrote. Raise TimelineError for any other file."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = read_input(path).decode()
     except OSError as error:
         raise TimelineError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:

@@ -17,6 +17,7 @@ from readers import DatabaseWriter
 from readers.stores import STORES
 from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError
+from scaffe.near import near
 from scaffe.net import Net
 from scaffe.parallel.evaluate import run_each
 from scaffe.parallel.instances.team import Team
@@ -55,7 +56,7 @@ def _check(net: Net, outputs: Mapping[str, str], db: str) -> None:
         raise ScaffeError(f"unknown format '{db}'; known formats: {' '.join(FORMATS)}")
     for name in outputs:
         if name not in net.blobs:
-            raise ScaffeError(f"no blob '{name}' in net '{net.name}'; its blobs: {' '.join(net.blobs)}")
+            raise ScaffeError(f"no blob '{name}' in net '{net.name}'{near(name, net.blobs, 'its blobs')}")
         shape = net.blobs[name].shape
         if db in DATABASES and len(shape) > 1 + DATUM_AXES:
             raise ScaffeError(

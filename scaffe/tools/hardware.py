@@ -15,19 +15,6 @@ from collectives.execution.device import nccl
 from scaffe.devices import gpu
 from scaffe.errors import LaunchError, OnednnError
 
-ISAS = {  # dnnl_cpu_isa_t
-    0x1: "SSE4.1",
-    0x3: "AVX",
-    0x7: "AVX2",
-    0xF: "AVX2 with VNNI",
-    0x1F: "AVX2 with VNNI 2",
-    0x27: "AVX-512",
-    0x67: "AVX-512 with VNNI",
-    0xE7: "AVX-512 with BF16",
-    0x1EF: "AVX-512 with FP16",
-    0xFEF: "AVX-512 with AMX",
-    0x1FEF: "AVX-512 with AMX FP16",
-}
 GIB = 1 << 30
 
 
@@ -108,10 +95,9 @@ def _simd() -> str:
     from scaffe.engines.onednn import library
 
     try:
-        isa = library.load().isa
+        return f"{library.load().isa_name} (as oneDNN uses it)"
     except OnednnError as error:
         return f"unknown without oneDNN: {error}"
-    return f"{ISAS.get(isa, f'oneDNN set {isa:#x}')} (as oneDNN uses it)"
 
 
 def _caches(core: int) -> Iterator[str]:

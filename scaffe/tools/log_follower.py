@@ -6,6 +6,7 @@ import io
 import os
 import time
 
+from readers.files import open_input
 from scaffe.errors import LogError
 from scaffe.monitor.read_log import CHUNK, LogReader, year_of
 
@@ -72,7 +73,7 @@ class LogFollower:
             return None
 
     def _open(self, there: os.stat_result) -> None:
-        self._file = open(self.path, "rb")  # noqa: SIM115
+        self._file = open_input(self.path)
         self.reader.begin_file()
         self._grown = time.monotonic() - max(0.0, time.time() - there.st_mtime)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite, log10
+from math import inf, isfinite, log10
 
 import numpy as np
 
@@ -36,7 +36,8 @@ def status(reader: LogReader, idle: float) -> list[Status]:
     """Return the lines on the last run of a log whose last line is `idle` seconds old."""
     lines: list[Status] = []
     if reader.runs:
-        lines += _training(reader.runs[-1], idle if not reader.outcome else 0.0)
+        quiet = inf if reader.outcome == "failed" else 0.0
+        lines += _training(reader.runs[-1], quiet if reader.outcome else idle)
     else:
         lines.append(Status("iteration", "none yet"))
     if reader.snapshot:
@@ -69,7 +70,7 @@ def _progress(run: LoggedRun, speed: float, idle: float) -> str:
     done = max(run.iteration, 0)
     if not run.max_iter:
         return f"{done}"
-    left = max(0.0, (run.max_iter - done) / speed - idle) if speed else None
+    left = max(0.0, (run.max_iter - done) / speed - idle) if speed and not _is_quiet(run, idle) else None
     rest = f", {duration(left)} left" if left is not None and done < run.max_iter else ""
     return f"{done} of {run.max_iter}, {100 * done // run.max_iter}%{rest}"
 
@@ -89,6 +90,11 @@ def interval(run: LoggedRun) -> float:
     return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
 
 
+def _is_quiet(run: LoggedRun | None, idle: float) -> bool:
+    """Return whether a run has logged nothing for so long that it may not go on."""
+    return idle >= max(QUIET, QUIET_ROWS * (interval(run) if run else 0.0))
+
+
 def _warnings(warnings: Sequence[str]) -> Iterator[Status]:
     stalls = [one for one in warnings if one.startswith("Stall: ")]
     for name, kind, lines in (
@@ -100,12 +106,11 @@ def _warnings(warnings: Sequence[str]) -> Iterator[Status]:
 
 
 def _outcome(reader: LogReader, idle: float) -> Iterator[Status]:
-    between = interval(reader.runs[-1]) if reader.runs else 0.0
     if reader.error:
         yield Status("failed", one_line(reader.error), BAD)
     elif reader.outcome:
         yield Status("run", reader.outcome, GOOD)
-    elif idle >= max(QUIET, QUIET_ROWS * between):
+    elif _is_quiet(reader.runs[-1] if reader.runs else None, idle):
         yield Status("quiet", f"no new line for {duration(idle)}", WARNING)
 
 

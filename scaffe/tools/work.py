@@ -34,8 +34,8 @@ class LayerWork:
 
 
 def layer_works(net: Net) -> dict[str, LayerWork]:
-    """Return the work of each layer, by its name."""
-    return {layer.name: _work(net, i) for i, layer in enumerate(net.layers)}
+    """Return the work of each layer, by its label."""
+    return {layer.label: _work(net, i) for i, layer in enumerate(net.layers)}
 
 
 def _work(net: Net, i: int) -> LayerWork:

@@ -10,6 +10,7 @@ import numpy as np
 
 from scaffe.blob import on_host
 from scaffe.errors import ScaffeError
+from scaffe.graph import labels
 from scaffe.monitor.log import log
 from scaffe.monitor.numbers import Node
 from scaffe.net import Net
@@ -67,9 +68,9 @@ def nodes(net: NetParameter) -> list[Node]:
     """Return the layers as nodes of a graph."""
     makers: dict[str, str] = {}
     found = []
-    for layer in net.layer:
-        found.append(Node(layer.name, layer.type, [makers[name] for name in layer.bottom if name in makers]))
-        makers.update(dict.fromkeys(layer.top, layer.name))
+    for layer, label in zip(net.layer, labels(net.layer), strict=True):
+        found.append(Node(label, layer.type, [makers[name] for name in layer.bottom if name in makers]))
+        makers.update(dict.fromkeys(layer.top, label))
     return found
 
 
@@ -99,5 +100,5 @@ def first_filters(net: Net) -> dict[str, Callable[[], bytes]]:
 
 
 def _is_filter(net: Net, parameter: ParameterBlob) -> bool:
-    kinds = {layer.name: layer.type for layer in net.layers}
+    kinds = {layer.name: layer.type for layer in net.layers if layer.blobs}
     return kinds[parameter.layer] == "Convolution" and len(parameter.blob.shape) == 4

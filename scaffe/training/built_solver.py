@@ -12,16 +12,17 @@ from collectives import Communicator
 from collectives.loss import is_loss
 from readers import Reading
 from scaffe import solvers
-from scaffe.atomic import check_writable
 from scaffe.choices import Choices
 from scaffe.compute import Compute
 from scaffe.files import snapshot
 from scaffe.files.prefix_lock import PrefixLock
+from scaffe.files.states import Origin
 from scaffe.held import Together
 from scaffe.monitor.log import log
 from scaffe.monitor.record import RANKS
 from scaffe.monitor.watching import Watching
 from scaffe.net import Net
+from scaffe.outputs import check_output
 from scaffe.packed import aligned_zeros
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.choose import WorkflowTrial
@@ -51,6 +52,7 @@ from scaffe.training.norms import Norms
 from scaffe.training.snapshots import Snapshots
 from scaffe.training.solver_callbacks import CalledFunctions
 from scaffe.training.undo import Undo
+from scaffe.training.updates import Updates
 
 
 class BuiltSolver:
@@ -83,6 +85,7 @@ class BuiltSolver:
     reading: Reading
     run: Run
     seed: int
+    origin: Origin
     snapshots: Snapshots
     team: Team
     tests: list[list[Net]] = []  # noqa: RUF012
@@ -138,7 +141,7 @@ class BuiltSolver:
         world.together(lambda: self._build_rest(builder, carried))
         agree_on(world, self.test_nets)
         self.bad_records = BadRecords(self._all_nets(), self.reading)
-        asked, newest = lambda: self._requests(), lambda: self.snapshots.newest()
+        asked, newest = lambda: self._requests(), lambda: self.snapshots.newest(self.origin.run)
         self.losses = Losses(world, self.param, asked, self.bad_records, self.rule, newest)
         self.snapshots = Snapshots(
             self.param, world, self.nets, self.tests, self.rule, self.choices, self.lock, run.keep_snapshots,
@@ -169,12 +172,13 @@ class BuiltSolver:
             self.rule.take(carried.history)
         self.undo = Undo(self.net.packed, self.rule) if self.run.shrinks else None
         self.norms = Norms(self.net.packed, self.param.iter_size)
+        self.updates = Updates(self.net.packed)
         self.tests = builder.test_nets(self.net, lambda: self.tests_done)  # of each, a net for each instance
         self.test_nets = [nets[0] for nets in self.tests]
         if self.world.is_root:
             snapshot.check_writable(self.param)
             if self.watching.timeline:
-                check_writable("timeline", self.watching.timeline)
+                check_output("timeline", self.watching.timeline)
 
     def _instance_nets(self) -> InstanceNets | None:
         """Return how the instances sum their gradients, None for a single instance."""
@@ -233,6 +237,8 @@ class BuiltSolver:
         else:
             if self.norms.wanted:
                 self.norms.add(bucket)
+            if self.updates.wanted:
+                self.updates.add(bucket)
             self.rule.update(bucket.parameters, self.rate(), self.iter, bucket.part)
 
     @property

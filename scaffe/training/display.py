@@ -1,4 +1,7 @@
-"""Display: what a solver logs about its training, in Caffe's words. All functions but `outputs` are collective."""
+"""Display: what a solver logs about its training, in Caffe's words.
+
+All functions but `iteration` and `outputs` are collective.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,8 @@ def start(world: World, net: Net, instances: InstanceNets | None, scaling: str, 
         samples = context.total_rows
         who = context.sharers if context.size > world.size else f"{world.size} rank(s)"
         log.info(text, samples * iter_size, samples, iter_size, scaling, division, who)
+    if world.is_root and not net.losses:
+        log.warning("net '%s' has no loss, as a deploy net: nothing is learned", net.name)
     log.info("Learning rate %g, as given: not scaled by the number of ranks", rate)
     log.info("%d parameters in %d bytes", sum(p.blob.count for p in net.parameters), net.packed.nbytes)
 
@@ -59,16 +64,13 @@ def _filled(net: Net, instances: InstanceNets | None) -> list[str]:
     ]
 
 
-def iteration(world: World, nets: Sequence[Net], iter: int, loss: float, rate: float, last: Shown) -> Shown:
-    """Log the smoothed loss, the train net's outputs and the rate, with the pace since the `last` display.
-
-    `nets` are those of this rank's instances.
-    """
+def iteration(net: Net, iter: int, loss: float, values: Mapping[str, np.ndarray], rate: float, last: Shown) -> Shown:
+    """Log the smoothed loss, the train net's outputs and the rate, with the pace since the `last` display."""
     now, done = time.monotonic(), iter - last.iter
     seconds = now - last.seconds
     pace = f" ({done / seconds:.6g} iter/s, {seconds:.6g}s/{done} iters)" if done else ""
     log.info("Iteration %d%s, loss = %.6g", iter, pace, loss)
-    outputs("Train", nets[0], train_outputs(world, nets))
+    outputs("Train", net, values)
     log.info("Iteration %d, lr = %.6g", iter, rate)
     return Shown(iter, now)
 

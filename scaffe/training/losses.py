@@ -59,16 +59,18 @@ class Losses:
         """The mean of the last average_loss losses."""
         return float(np.mean(self.last))
 
-    def take(self, part: Loss, iteration: int) -> None:
+    def take(self, part: Loss, iteration: int, at_once: bool = False) -> None:
         """Sum an iteration's loss over the ranks, of which this one gives its part; a late part is summed one late.
+
+        Not so `at_once`: then the host waits for a part that is late.
 
         The same message carries the requests of all ranks. Raise DivergedError on all ranks if the summed loss, or a
         parameter after the last update, is not finite on any. Collective.
         """
         if part.late:
-            before, self._sent = self._sent, (part, iteration)
+            before, self._sent = self._sent, None if at_once else (part, iteration)
             self._agree_late(before)
-        else:
+        if at_once or not part.late:
             self._agree(part, iteration, "no update was applied")
         self._updated = iteration
 

@@ -10,7 +10,6 @@ from typing import Protocol
 
 import numpy as np
 
-from scaffe.atomic import check_writable
 from scaffe.errors import ScaffeError
 from scaffe.monitor import numbers
 from scaffe.monitor.log import log
@@ -18,10 +17,12 @@ from scaffe.monitor.numbers import Numbers, Sample, Writer
 from scaffe.monitor.watching import EVERY, Watching
 from scaffe.monitor.writing import Writing
 from scaffe.net import Net
+from scaffe.outputs import check_output
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
-from scaffe.training import about, display, measured
+from scaffe.solvers import lr_policy
+from scaffe.training import about, measured
 from scaffe.training.losses import Losses
 from scaffe.training.norms import Norms
 from scaffe.training.settings import Settings
@@ -43,9 +44,6 @@ class Trained(Protocol):
     losses: Losses
     norms: Norms
 
-    def rate(self) -> float:
-        """Return the learning rate of the current iteration."""
-
 
 class Unwatched:
     """A monitor that measures nothing, for a run without writers."""
@@ -61,12 +59,15 @@ class Unwatched:
         """Return a context manager for work between iterations that is not counted as training."""
         yield
 
-    def begins(self, solver: Trained) -> bool:
-        """Return whether the solver's next iteration is measured, and prepare for that."""
+    def is_due(self, iteration: int) -> bool:
+        """Return whether this iteration is measured."""
         return False
 
-    def measure(self, solver: Trained) -> None:
-        """Measure the iteration that has ended, and write its numbers. Collective."""
+    def begin(self, solver: Trained) -> None:
+        """Prepare for the solver's next iteration."""
+
+    def measure(self, solver: Trained, iteration: int, outputs: Mapping[str, np.ndarray]) -> None:
+        """Measure the iteration that has ended, and write its numbers and the train net's outputs. Collective."""
 
     def tested(self, iteration: int, test_net: int, outputs: Mapping[str, np.ndarray]) -> None:
         """Write the means of a test net's outputs."""
@@ -101,7 +102,7 @@ class Monitor(Unwatched):
     def open(self) -> None:
         """Write on this rank, the root. Raise ScaffeError where it can't write there."""
         if self._watching.metrics:
-            check_writable("metrics", self._watching.metrics)
+            check_output("metrics", self._watching.metrics)
         self._write(_writers(self._watching, at_once=True))
 
     def _write(self, writers: Sequence[Writer]) -> None:
@@ -150,46 +151,49 @@ class Monitor(Unwatched):
             self._is_paused = False
         self._since = perf_counter()
 
-    def begins(self, solver: Trained) -> bool:
-        """Return whether the next iteration is measured; if so, its norms are added up."""
-        due = solver.iter % self.every == 0
-        if due:
-            solver.norms.begin()
-        return due
+    def is_due(self, iteration: int) -> bool:
+        """Return whether this iteration is measured."""
+        return iteration % self.every == 0
 
-    def measure(self, solver: Trained) -> None:
-        """Gather what the ranks measured since the last measurement, and give it to the writers. Collective."""
-        solver.losses.settle()
-        now, iterations = perf_counter(), solver.iter + 1 - self._first
+    def begin(self, solver: Trained) -> None:
+        """Add up the norms of the next iteration if it is measured."""
+        if self.is_due(solver.iter):
+            solver.norms.begin()
+
+    def measure(self, solver: Trained, iteration: int, outputs: Mapping[str, np.ndarray]) -> None:
+        """Gather what the ranks measured since the last measurement, and give it to the writers. Collective.
+
+        The norms of an iteration after which the nets were built anew are left out.
+        """
+        now, iterations = perf_counter(), iteration + 1 - self._first
         mine = self._look(solver, self._seconds + now - self._since)
         ranks = solver.world.allgather(mine)
-        outputs = display.train_outputs(solver.world, solver.nets)
         norms = solver.norms.take()
-        self._first, self._seconds, self._since = solver.iter + 1, 0.0, perf_counter()
+        self._first, self._seconds, self._since = iteration + 1, 0.0, perf_counter()
         images = iterations * solver.param.iter_size * (solver.net.context.total_rows or 0)
         self._images += images
         if self._writing is None:
             return
         samples = [
-            *self._state(solver),
+            *self._state(solver, iteration),
             *measured.of_outputs(numbers.TRAIN_OUTPUT, outputs),
             *measured.of_norms(*norms),
         ]
-        if solver.iter > self._set_up:
+        if iteration > self._set_up:
             samples += measured.of_speed(mine.seconds, iterations, images)
             samples += measured.of_ranks(ranks, iterations)
-        self._put(self._with_extras(Numbers(solver.iter, samples), solver))
+        self._put(self._with_extras(Numbers(iteration, samples), solver))
 
     def _look(self, solver: Trained, seconds: float) -> measured.Interval:
         return self._counters.since(solver.trial.workflows, solver.losses, solver.nets, seconds)
 
-    def _state(self, solver: Trained) -> list[Sample]:
+    def _state(self, solver: Trained, iteration: int) -> list[Sample]:
         values = {
-            numbers.ITERATION: solver.iter,
+            numbers.ITERATION: iteration,
             numbers.MAX_ITERATIONS: solver.param.max_iter,
             numbers.LOSS: solver.losses.mean,
             numbers.ITERATION_LOSS: solver.losses.last[-1],
-            numbers.RATE: solver.rate(),
+            numbers.RATE: lr_policy.rate(solver.param, iteration),
             numbers.IMAGES: self._images,
         }
         info = {"net": solver.net.name, "version": __version__, "ranks": str(solver.world.size)}

@@ -59,7 +59,7 @@ class NetBuilder:
         if self.reading.readers == "single" and world.size > 1:
             context.scatter = partial(scatter, world)
         net = self._built(solver_nets.train_net(self.param), context, instance)
-        net.keep_diffs = False
+        net.keep_diffs = net.debug_info = False  # the solver says in which iterations debug info is shown
         return net
 
     def test_nets(self, train_net: Net, tests_done: Callable[[], int]) -> list[list[Net]]:
@@ -81,7 +81,7 @@ class NetBuilder:
     ) -> Net:
         numbers = batch_numbers(self.team.first + instance, self.team.total, iterations, tests_done)
         net = self._built(param, Context(TEST, seed=self.seed, batch_numbers=numbers, handed=handed), instance)
-        net.keep_data = False
+        net.keep_data, net.debug_info = False, self.param.debug_info
         return net
 
     def _built(self, param: NetParameter, context: Context, instance: int = 0) -> Net:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scaffe.errors import ScaffeError
+from scaffe.near import near
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.sc_obr import ScObr
 from scaffe.training.settings import Settings
@@ -113,7 +114,7 @@ PRESETS = {
 def find(name: str) -> Preset:
     """Return the preset of that name. Raise ScaffeError for an unknown one."""
     if name not in PRESETS:
-        raise ScaffeError(f"unknown preset '{name}'; known: {' '.join(PRESETS)}")
+        raise ScaffeError(f"unknown preset '{name}'{near(name, PRESETS, 'known')}")
     return PRESETS[name]
 
 

@@ -14,6 +14,7 @@ class State(NamedTuple):
     """How far a rank has come.
 
     - `done`: iterations whose updates it has applied; `acted`: those after which what is due was done.
+    - `told`: those after which the last one was displayed and measured; `outputs`: the train net's then.
     - `tested`: the last iteration before which the test nets were run; `tests_done`: how often.
     - `losses`: the last losses; `wishes`: requests of any rank that are not yet granted, or not all the way.
     - `begun`: iterations that it has begun; `stopped`: Solver's. `calls`: whether users' functions are called.
@@ -27,9 +28,11 @@ class State(NamedTuple):
 
     done: int
     acted: int
+    told: int
     tested: int
     tests_done: int
     losses: tuple[float, ...]
+    outputs: dict[str, np.ndarray]
     wishes: frozenset[str]
     begun: int
     stopped: str

@@ -11,7 +11,8 @@ it (World.attempt). If not, the ranks that are left
 
 1 to 3 are attempted until no rank is lost meanwhile. The updates and statistics of an iteration that was broken off are
 put back. Statistics are averaged before its updates, so that after the last update nothing is left that can break it
-off.
+off. For the same reason the loss and outputs that a display or measurement needs are summed before: it may follow a
+recovery.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ import numpy as np
 from collectives import RankLostError
 from scaffe.blob import on_host
 from scaffe.engine import Loss
-from scaffe.errors import LaunchError, RanksLostError, ScaffeError
-from scaffe.files import snapshot
+from scaffe.errors import RanksLostError
+from scaffe.files.states import iteration
 from scaffe.monitor.log import log
 from scaffe.monitor.record import RECOVERY
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.iteration import Averages
 from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.reserve import LostRank
-from scaffe.parallel.run import Run
-from scaffe.parallel.world import World
+from scaffe.training import display
 from scaffe.training.carried import Carried
 from scaffe.training.rank_state import Mark, State, on_its_way
+from scaffe.training.ranks_left import check_left
 from scaffe.training.saved_solver import SavedSolver
 from scaffe.training.settings import Settings
 from scaffe.training.snapshot_writer import SnapshotBudget
@@ -46,34 +47,6 @@ from scaffe.training.written import Written
 
 T = TypeVar("T")
 MOST_FALSE_ALARMS = 3  # that a run goes on after: Open MPI 5 reports some over TCP
-
-
-def check_shrink(world: World, run: Run) -> None:
-    """Raise ScaffeError, or LaunchError, where the ranks that are left could not go on."""
-    if run.mirror_every and (not run.shrinks or run.sync == "allreduce"):
-        text = "needs --on-rank-loss shrink" if not run.shrinks else "with --sync allreduce: every rank has the state"
-        raise ScaffeError(f"--mirror-every {run.mirror_every} {text}; leave --mirror-every out")
-    if not world.lost and not world.is_spare and world.size < run.min_ranks:
-        text = f"--min-ranks {run.min_ranks}: the launch has {world.size} rank(s) that train; start more ranks"
-        raise ScaffeError(text)
-    if not run.shrinks:
-        return
-    if not can_shrink():
-        raise LaunchError(
-            "--on-rank-loss shrink: this job ends with any of its ranks; start it with jobs/mpirun.sh --ft, or "
-            "with mpirun --with-ft ulfm"
-        )
-    if world.gpu is not None and run.spares:
-        raise ScaffeError(f"--spares {run.spares} does not work with ranks that compute on GPUs; leave --spares out")
-    check_left(world, run)
-
-
-def check_left(world: World, run: Run) -> None:
-    """Raise RanksLostError on all ranks if ranks are lost, and those that are left are too few, or not alone."""
-    if world.is_cut_off:
-        raise RanksLostError(f"ranks left: {world.size}, which the others may have gone on without")
-    if world.lost and world.size + world.waiting_spares < run.min_ranks:
-        raise RanksLostError(f"ranks left: {world.size}, fewer than --min-ranks {run.min_ranks}")
 
 
 class Averaged:
@@ -86,13 +59,15 @@ class Averaged:
 class RecoveringSolver(SavedSolver):
     """The part of a solver that goes on without lost ranks.
 
-    - `done`, `begun`, `acted` and `tested` are those of State; `granting`: wishes that are being granted.
+    - `done`, `begun`, `acted`, `told`, `outputs` and `tested` are those of State.
+    - `granting`: wishes that are being granted.
     - `mark`: where the iteration, or another part of the job, began.
     - `joined`: False for a spare that takes a place, but has not taken over the others' state.
     - `was_set_back`: whether the lost root's state is replaced by that of a mirror or snapshot.
     """
 
-    done = begun = acted = 0
+    done = begun = acted = told = 0
+    outputs: dict[str, np.ndarray] = {}  # noqa: RUF012  never changed in place
     tested = -1
     callbacks: SolverCallbacks
     stopped: str
@@ -209,8 +184,15 @@ class RecoveringSolver(SavedSolver):
             agree(loss)
             if self.run.shrinks:
                 self.statistics.average()
+            if self._tells_later():
+                found = display.train_outputs(self.world, self.nets)
+                self.outputs = {name: values.copy() for name, values in found.items()}
 
         return (Averaged() if self.run.shrinks else self.statistics), self.param.iter_size, agree_and_average
+
+    def _tells_later(self) -> bool:
+        """Return whether this iteration is displayed or measured, maybe by other nets: after a recovery."""
+        return self.run.shrinks and (self._is_display_due(self.iter) or self.monitor.is_due(self.iter))
 
     def _note_done(self) -> None:
         """Note that this iteration's updates are applied. Raise RankLostError as `_check_sums` does."""
@@ -338,8 +320,10 @@ class RecoveringSolver(SavedSolver):
             wishes=frozenset().union(*(one.wishes for one in states)),
             calls=any(one.calls for one in states),
         )
+        told = max([state.told, *(one.told for one in states if one.done == state.done)])
         is_everywhere = all(one.has_state and one.done == state.done and not one.stale for one in states)
-        return source, state._replace(finished=state.finished and state.has_state, is_everywhere=is_everywhere)
+        finished = state.finished and state.has_state
+        return source, state._replace(finished=finished, is_everywhere=is_everywhere, told=told)
 
     def _state(self) -> State:
         """Return this rank's state."""
@@ -347,7 +331,7 @@ class RecoveringSolver(SavedSolver):
         kept = self.mirror.kept if self.mirror else None
         losses = tuple(self.losses.last) if self._is_whole else self.mark.losses
         return State(
-            self.done, self.acted, self.tested, self.tests_done, losses,
+            self.done, self.acted, self.told, self.tested, self.tests_done, losses, self.outputs,
             frozenset(self.losses.wishes | self.granting), self.begun, self.stopped, self.called is not None,
             self._finished, self._result,
             self.joined and (everywhere or self._is_acting),
@@ -365,7 +349,7 @@ class RecoveringSolver(SavedSolver):
         if (at := states[source].mirrored) < 0:
             return None
         newest = self._newest_own()
-        if newest and at < snapshot.iteration(newest) <= max(one.done for one in states):
+        if newest and at < iteration(newest) <= max(one.done for one in states):
             return None
         kept = self.mirror.kept if self.mirror else None
         state, self.mark = cast(tuple[State, Mark], self.world.bcast(kept and on_its_way(*kept.about), source))
@@ -398,6 +382,7 @@ class RecoveringSolver(SavedSolver):
         """Take over from a state what does not belong to the nets."""
         self.iter = self.done = state.done
         self.begun, self.acted, self.tested, self.stopped = state.begun, state.acted, state.tested, state.stopped
+        self.told, self.outputs = state.told, state.outputs
         self._finished, self._result = state.finished, state.result
         self.was_set_back |= state.set_back
         if state.wishes & {"requeue", "stop"}:
@@ -453,5 +438,6 @@ class RecoveringSolver(SavedSolver):
             )
         self.restore(newest)
         self.statistics.spread()
-        self.acted, self.tested, self.was_set_back = self.iter, -1, True
+        self.acted = self.told = self.iter
+        self.tested, self.was_set_back = -1, True
         self.losses.last.clear()

@@ -12,11 +12,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from numbers import Real
-from pathlib import Path
 from threading import TIMEOUT_MAX
 from typing import Any
 
-from readers.files import replace_file
+from readers.files import read_input, replace_file
 from scaffe.errors import ScaffeError
 from scaffe.net import Net
 from scaffe.tools.benchmark import Times, batch_size
@@ -28,7 +27,7 @@ SLACK = 1e-3  # seconds that a layer may be short where the one before it has sl
 
 @dataclass(frozen=True)
 class Profile:
-    """Seconds of each layer's forward and backward, by its name, and of an update of all parameters.
+    """Seconds of each layer's forward and backward, by its label, and of an update of all parameters.
 
     `works` counts the layers' work, `batch` the samples and `threads` the threads of the measured passes. A profile
     that was made otherwise need not have them: then they are empty and 0.
@@ -60,14 +59,14 @@ class Profile:
 def profile(net: Net, times: Times) -> Profile:
     """Return a net's measured times as a profile, with the work of its layers."""
     seconds = ((1e-3 * f, 1e-3 * b) for f, b in zip(times.forward, times.backward, strict=True))
-    layers = dict(zip((layer.name for layer in net.layers), seconds, strict=True))
+    layers = dict(zip((layer.label for layer in net.layers), seconds, strict=True))
     return Profile(layers, works=layer_works(net), batch=batch_size(net), threads=net.context.compute.threads)
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
     """Read a profile. Raise ScaffeError for a file that is none."""
     try:
-        given = json.loads(Path(path).read_text())
+        given = json.loads(read_input(path))
         layers = {
             str(row["name"]): (_seconds(row["forward_s"]), _seconds(row["backward_s"])) for row in given["layers"]
         }
@@ -123,10 +122,10 @@ class Replay:
     """
 
     def __init__(self, net: Net, profile: Profile):
-        missing = [layer.name for layer in net.layers if layer.name not in profile.layers]
+        missing = [layer.label for layer in net.layers if layer.label not in profile.layers]
         if missing:
             raise ScaffeError(f"{profile.source}: no times for layer '{missing[0]}', one of {len(missing)} without")
-        times = [profile.layers[layer.name] for layer in net.layers]
+        times = [profile.layers[layer.label] for layer in net.layers]
         self._forward, self._backward = ([each[way] for each in times] for way in (0, 1))
         self._per_element = profile.update / max(1, sum(p.blob.count for p in net.packed.parameters))
         self._until = 0.0

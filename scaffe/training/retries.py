@@ -18,10 +18,10 @@ from types import FrameType
 from typing import Any
 
 from scaffe.errors import RanksLostError
+from scaffe.parallel.start_watch import watched
 from scaffe.training.hosts import Hosts, named
-from scaffe.training.signals import REQUEUE_EXIT_CODE
+from scaffe.training.signals import REQUEUE_EXIT_CODE, SIGNALS, take_held
 
-SIGNALS = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 SIGNALLED = 128  # Open MPI's exit status for a process that was killed by signal N is this and N
 NOT_STARTED = 66, 183, 126, 127  # of a program that is not there or can't be started: Open MPI's, and a shell's
 FINAL = 0, 2, *NOT_STARTED, REQUEUE_EXIT_CODE, signal.SIGTERM, SIGNALLED + signal.SIGINT, SIGNALLED + signal.SIGTERM
@@ -32,6 +32,7 @@ STALL = re.compile(
     rb"(has not moved for |is stopped: |has ended(,| before) )"
 )
 LOST_PEER = re.compile(rb"MPI_ERR_(PROC_|REVOKED)")
+AGAIN = 5.0  # seconds until USR1 is sent again: a launcher that has not started the ranks passes it on to none
 PATIENCE = 2  # seconds for the rest of stderr once the launcher has ended
 # Open MPI's mpirun notices by TCP alone that it has lost a host; by default after eight minutes.
 KEEPALIVE = {"time": "2", "intvl": "1", "probes": "2"}  # seconds, seconds, and how many
@@ -61,7 +62,7 @@ class Try:
         self.lost_hosts: set[str] = set()
         keepalive = {f"PRTE_MCA_oob_tcp_keepalive_{name}": value for name, value in KEEPALIVE.items()}
         self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, start_new_session=True, env={**keepalive, **os.environ}
+            watched(command), stderr=subprocess.PIPE, start_new_session=True, env={**keepalive, **os.environ}
         )
         self._reader = threading.Thread(target=self._pass_on, daemon=True)
         self._reader.start()
@@ -91,9 +92,11 @@ class Retries:
 
     `newest()` returns the newest snapshot, None without one. Two tries in a row that take no further snapshot are the
     last. `start(command)` returns a Try. The signals of SIGNALS are passed on to the job; after one of them it is not
-    started again. Where one of the `hosts` is lost, the next try starts the ranks of those that are left.
-    `is_broken_off()` returns whether a job has ended without having released what it held, although its exit status
-    is 0: Open MPI's mpirun returns 0 where all processes were killed.
+    started again, nor at all if it was not yet. USR1, with which a batch system announces the end of its time, asks to
+    be requeued: a process that is lost then, as by USR1 while it starts, has the same exit status, REQUEUE_EXIT_CODE.
+    Where one of the `hosts` is lost, the next try starts the ranks of those that are left. `is_broken_off()` returns
+    whether a job has ended without having released what it held, although its exit status is 0: Open MPI's mpirun
+    returns 0 where all processes were killed.
     """
 
     def __init__(
@@ -107,27 +110,36 @@ class Retries:
     ):
         self.hosts, self.most, self.newest, self.start = hosts or Hosts(command), most, newest, start
         self.is_broken_off = is_broken_off
-        self._asked_to_end = False
+        self._asked: int = 0  # the last signal
         self._job: Any = None
 
     def run(self) -> int:
         """Run the job to its end; return the exit status of the last try. Only in a process's main thread."""
         before = {number: signal.signal(number, self._pass_on) for number in SIGNALS}
+        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: self._send())
+        take_held()
         try:
             return self._run()
         finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
     def _run(self) -> int:
         idle, snapshot = 0, self.newest()
         for number in range(self.most + 1):
+            if self._asked:
+                return self._as_asked()
             self._job = self.start(self.hosts.command)
+            if self._asked:  # meanwhile
+                self._send()
             code: int = self._job.end()
             lost_hosts = self._job.lost_hosts
             has_lost = lost_hosts or was_lost(code, self._job.errors) or (code == 0 and self.is_broken_off())
-            if self._asked_to_end or not has_lost:
-                if code in NOT_STARTED and not self._asked_to_end:
+            if has_lost and self._is_to_requeue:
+                return self._as_asked()
+            if self._asked or not has_lost:
+                if code in NOT_STARTED and not self._asked:
                     _say(f"the program can't be started (exit status {code}): not started again")
                 return code
             former, snapshot = snapshot, self.newest()
@@ -149,9 +161,23 @@ class Retries:
         return code
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self._asked_to_end = True
+        self._asked = number
+        again = AGAIN if number == signal.SIGUSR1 else 0
+        signal.setitimer(signal.ITIMER_REAL, again, again)
+        self._send()
+
+    def _send(self) -> None:
+        """Send the signal that has come to the job, if it runs."""
         if self._job is not None and self._job.process.poll() is None:
-            self._job.process.send_signal(number)
+            self._job.process.send_signal(self._asked)
+
+    @property
+    def _is_to_requeue(self) -> bool:
+        return self._asked == signal.SIGUSR1
+
+    def _as_asked(self) -> int:
+        """Return the exit status of a job that has ended, or was not started, since a signal came."""
+        return REQUEUE_EXIT_CODE if self._is_to_requeue else SIGNALLED + self._asked
 
 
 def _say(text: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from scaffe.files import snapshot
+from scaffe.files.states import Origin, complete
 from scaffe.monitor.record import SNAPSHOT
 from scaffe.training.built_solver import BuiltSolver
 from scaffe.training.collective import collective, lasting
@@ -22,11 +23,13 @@ class SavedSolver(BuiltSolver):
     """The part of a solver that writes snapshots, at once or meanwhile, and restores them.
 
     - `budget` limits the time of snapshots, on the root alone; None where the solver file says when they are due.
+    - `origin`: that of the last state that it has written, or continues.
     - `own_snapshots`: the states of the prefix that this run has written, or continues. Without its root a run goes
       back to one of them, never to a snapshot that another run has left.
     """
 
     budget: SnapshotBudget | None
+    origin: Origin
     own_snapshots: set[str]
     failed_alone: bool
     _has_all = False  # all ranks have the parameters and the history
@@ -50,6 +53,10 @@ class SavedSolver(BuiltSolver):
         every = 0 if self.run.snapshot_budget else self.param.snapshot
         return every > 0 and self.iter % every == 0
 
+    def _is_display_due(self, iteration: int) -> bool:
+        """Return whether an iteration is displayed."""
+        return self.param.display > 0 and iteration % self.param.display == 0
+
     @collective
     @lasting
     def snapshot(self) -> str:
@@ -68,10 +75,10 @@ class SavedSolver(BuiltSolver):
     def _save(self, save: Callable[[Progress], str], meanwhile: bool = False) -> str:
         self.world.record.at(SNAPSHOT)
         self.propagate.sync()
-        progress = Progress(self.iter, self.tests_done, self.seed)
         if self.watch is not None:
             self.watch.fence()
-        path, replaces = self.world.on_root(lambda: self._place(progress.iter))
+        path, replaces, self.origin = self.world.on_root(lambda: self._place(self.iter))
+        progress = Progress(self.iter, self.tests_done, self.seed, self.origin)
         if not replaces:  # noted before: the root may be lost once it is written
             self.own_snapshots.add(path)
         self.world.on_root(lambda: save(progress))
@@ -79,10 +86,12 @@ class SavedSolver(BuiltSolver):
             self.own_snapshots.add(path)
         return path
 
-    def _place(self, iteration: int) -> tuple[str, bool]:
-        """Return the path of a new snapshot's state, and whether a file stands there already. Called on the root."""
+    def _place(self, iteration: int) -> tuple[str, bool, Origin]:
+        """Return a new snapshot's path, whether a file stands there already, and its origin. Called on the root."""
         _, path = self.snapshots.paths(iteration)
-        return path, os.path.lexists(path)
+        self.snapshots.writer.join()  # whose state counts
+        origin = snapshot.next_origin(self.param.snapshot_prefix, self.origin, iteration)
+        return path, os.path.lexists(path), origin
 
     def _newest_own(self) -> str | None:
         """Return the newest whole snapshot that this run can go back to, None without one. Collective."""
@@ -113,8 +122,10 @@ class SavedSolver(BuiltSolver):
         self._finish_snapshot()
         self._forget_mirror()
         if restored := self.snapshots.restore(path, self.seed):
-            self.iter, self.tests_done, self.seed = restored
-            self.own_snapshots |= self.world.on_root(lambda: self._restored_own(os.fspath(path)))
+            (self.iter, self.tests_done, self.seed, origin), source = restored
+            own = self.world.on_root(lambda: self._restored_own(source))
+            self.own_snapshots |= own
+            self.origin = origin if own else Origin()  # one of another prefix counts its runs anew
             self.auto_instances.restored(self.net)
             if self.propagate.everywhere or self.run.shrinks:
                 self.snapshots.share_history()
@@ -122,7 +133,6 @@ class SavedSolver(BuiltSolver):
         self.propagate.sync()
         self._has_all |= bool(restored) and self.run.shrinks
 
-    def _restored_own(self, path: str) -> set[str]:
+    def _restored_own(self, source: str) -> set[str]:
         """Return the state of the prefix from which the solver was restored, if it is one. Called on the root."""
-        states = [one for one in snapshot.complete(self.param.snapshot_prefix) if snapshot.iteration(one) == self.iter]
-        return {one for one in states if path == "auto" or os.path.samefile(one, path)}
+        return {one.path for one in complete(self.param.snapshot_prefix) if os.path.samefile(one.path, source)}

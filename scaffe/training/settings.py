@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from readers import ReaderError, Reading
+from readers.files import open_input
 from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
 from scaffe.monitor.watching import SAY, SHRINK, Watching
+from scaffe.near import near
 from scaffe.parallel.drive import Hook
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.run import Run
@@ -80,6 +82,13 @@ class Settings:
                 "have; give --compute bf16, or leave --broadcast-numbers out"
             )
 
+    def check_launch(self) -> None:
+        """Raise ScaffeError for more launch groups than instances, where their number is given."""
+        n, groups = self.instances.n, self.instances.launch_groups
+        if n.isdigit() and groups > int(n):
+            text = f"--launch-groups {groups}: each rank has {n} instance(s); give as many groups or fewer"
+            raise ScaffeError(text + ", or --instances" * (n == "1"))
+
     def check_stall(self) -> None:
         """Raise ScaffeError where ranks that hang can't be given up, or can't end the job."""
         how = self.watching.at_stall
@@ -141,7 +150,7 @@ def read_settings(path: str | os.PathLike[str], defaults: Settings = Settings())
 
 def _parsed(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             return tomllib.load(file)
     except OSError as error:
         raise ScaffeError(f"{path}: {(error.strerror or str(error)).lower()}") from None
@@ -163,18 +172,19 @@ def _filled(name: str, record: Any, table: Iterable[tuple[str, Any]]) -> Any:
     for key, value in table:
         one = known.get(key.replace("_", "-"))
         if one is None:
-            raise ScaffeError(_refusal(name, key, value, " ".join(known)))
+            raise ScaffeError(_refusal(name, key, value, known))
         if one.name in values:
             raise ScaffeError(f"key '{key}' is given twice")
         values[one.name] = one.from_file(value)
     return replace(record, **values)
 
 
-def _refusal(name: str, key: str, value: object, known: str) -> str:
+def _refusal(name: str, key: str, value: object, known: Iterable[str]) -> str:
     """Return the error's text for a key that table `name` does not have, with what to write instead."""
     if isinstance(value, dict):
-        return f"unknown table [{key}]; known: {' '.join(f'[{one.name}]' for one in fields(Settings))}"
-    return f"unknown key '{key}' in [{name}]; {_right_keys(key) or f'known: {known}'}"
+        return f"unknown table [{key}]{near(key, [f'[{one.name}]' for one in fields(Settings)], 'known')}"
+    right = _right_keys(key)
+    return f"unknown key '{key}' in [{name}]{f'; {right}' if right else near(key, known, 'known')}"
 
 
 def _right_keys(given: str) -> str:

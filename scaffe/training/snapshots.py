@@ -16,6 +16,7 @@ from scaffe.choices import Choices
 from scaffe.errors import WeightsError
 from scaffe.files import snapshot, weights
 from scaffe.files.prefix_lock import PrefixLock
+from scaffe.files.states import Origin
 from scaffe.finite import check_history
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.hdf5_data import FILES
@@ -23,7 +24,7 @@ from scaffe.monitor.log import log
 from scaffe.monitor.record import RANKS
 from scaffe.net import Net
 from scaffe.parallel.world import World
-from scaffe.proto import ReaderPosition, SolverParameter, SolverState
+from scaffe.proto import ReaderPosition, SolverParameter, SolverState, checksums
 from scaffe.solvers import lr_policy
 from scaffe.solvers.rule import Rule
 from scaffe.training.snapshot_writer import Copies, SnapshotWriter
@@ -32,11 +33,12 @@ INSTANCES = "instances "  # begins the lines of a plan about instances
 
 
 class Progress(NamedTuple):
-    """How far a run has come: iterations, tests of all nets, and the seed that both depend on."""
+    """How far a run has come: iterations, tests of all nets, their seed; its last state's origin."""
 
     iter: int
     tests_done: int
     seed: int
+    origin: Origin = Origin()
 
 
 class Content(NamedTuple):
@@ -61,8 +63,8 @@ class Content(NamedTuple):
 class Snapshots:
     """Saves and restores what a run needs to continue: nets, history of the update rule, kernels and instances chosen.
 
-    `train_nets` are those of this rank's instances, and so is each of `test_nets`. `keep` is the number of newest
-    snapshots that stay; 0 keeps all. `lock` is the lock of the prefix. `instances` is AutoInstances.kept.
+    `train_nets` are those of this rank's instances, and so is each of `test_nets`. `keep` is the number of the
+    run's newest snapshots that stay; 0 keeps all. `lock` is the lock of the prefix. `instances` is AutoInstances.kept.
     """
 
     param: SolverParameter
@@ -108,34 +110,38 @@ class Snapshots:
         """Return what the files hold; `take` returns the arrays, or copies of them."""
         model, path = self.paths(progress.iter)
         net = weights.content(self.net, self.param.snapshot_diff, take)
+        net = net._replace(transforms=[one for name, (first, *_) in self._nets() for one in first.own_transforms(name)])
         history = [take(on_host(flat)) for flat in self.rule.history]
-        return Content(model, path, self.state(progress, model), history, net)
+        state = self.state(progress, model)
+        state.run, state.order = progress.origin
+        return Content(model, path, state, history, net)
 
     def _write(self, content: Content) -> None:
         check_history(self.net.packed, content.history)
         log.info("Snapshotting to %s file %s", self._format.name, content.model)
-        weights.write(content.net, content.at(content.model), self.param.snapshot_diff)
+        written = weights.write(content.net, content.at(content.model), self.param.snapshot_diff)
+        content.state.weights_checksum = checksums.digits(written)
         log.info("Snapshotting solver state to %s file %s", self._format.name, content.path)
         write_atomically(content.at(content.path), self._format.encode(content.state, self._shaped(content.history)))
         if self.keep:
-            snapshot.prune(content.at(content.path), content.at(self.param.snapshot_prefix), self.keep)
+            snapshot.prune(content.at(self.param.snapshot_prefix), content.state.run, self.keep)
 
     @property
     def _format(self) -> snapshot.Format:
         return snapshot.FORMATS[self.param.snapshot_format]
 
-    def newest(self) -> str | None:
-        """Return the state of the newest whole snapshot of the prefix, once none is under way. On the root alone."""
+    def newest(self, run: int) -> str | None:
+        """Return the state of a run's newest whole snapshot, once none is under way. On the root alone."""
         self.writer.join()
-        return snapshot.newest(self.param.snapshot_prefix)
+        return snapshot.newest(self.param.snapshot_prefix, run)
 
-    def restore(self, path: str | os.PathLike[str], seed: int) -> Progress | None:
+    def restore(self, path: str | os.PathLike[str], seed: int) -> tuple[Progress, str] | None:
         """Load a snapshot, or the newest whole one for the path "auto"; None if there is none. Collective.
 
-        The root reads the files; its weights and history are restored, the positions of data layers on all ranks. Where
-        every rank updates, call `share_history` next.
-        `seed` counts where the state has none, as Caffe's. Raise, on all ranks, WeightsError or PrototxtError for files
-        of another net or solver, SnapshotError where "auto" finds snapshots of which none is whole.
+        Return the progress, and the state's path. The root reads the files; its weights and history are restored, the
+        positions of data layers on all ranks. Where every rank updates, call `share_history` next.
+        `seed` counts where the state has none, as Caffe's. Raise, on all ranks, WeightsError or
+        PrototxtError for files of another net or solver, SnapshotError where "auto" finds snapshots but no whole one.
         """
         restored = self.world.on_root(lambda: self._restore_root(os.fspath(path)))
         if restored is None:
@@ -146,7 +152,7 @@ class Snapshots:
         seed = state.random_seed if state.HasField("random_seed") else seed
         self.restore_positions(state, seed)
         self._restore_plan(self.world.together(lambda: plan_file.parse(state.plan, source)))
-        return Progress(state.iter, 0, seed)
+        return Progress(state.iter, 0, seed, Origin(state.run, state.order)), source
 
     @property
     def net(self) -> Net:
@@ -167,7 +173,7 @@ class Snapshots:
         for name, (net, *_) in self._nets():
             for layer in net.data_layers():
                 samples, records = self._position(net, layer, progress.tests_done), layer.records
-                state.position.add(net=name, layer=layer.name, samples=samples, records=records, shuffle=layer.shuffle)
+                state.position.add(net=name, layer=layer.label, samples=samples, records=records, shuffle=layer.shuffle)
         return state
 
     def _shaped(self, history: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -189,8 +195,10 @@ class Snapshots:
     def _restore_root(self, path: str) -> tuple[str, SolverState] | None:
         """Load history and weights on the root; return the state's path, and the state without its history."""
         shapes = self._shapes()
-        newest = path == "auto"
-        stored = snapshot.read_newest(self.param.snapshot_prefix, shapes) if newest else snapshot.read(path, shapes)
+        if path == "auto":
+            stored = snapshot.read_newest(self.param.snapshot_prefix, shapes)
+        else:
+            stored = snapshot.read(path, shapes, strict=False)
         if stored is None:
             return None
         self._check(stored)
@@ -248,7 +256,7 @@ class Snapshots:
             if name == "train":
                 net.context.batch_number = passes
             for layer in net.data_layers():
-                position = stored.get((name, layer.name))
+                position = stored.get((name, layer.label))
                 counted = passes * layer.samples_per_batch if name == "train" else 0
                 layer.seek(position.samples if position else counted)
                 if position and self.world.is_root and net is first:
@@ -257,7 +265,7 @@ class Snapshots:
 
 def _compare(layer: BaseData, net: str, position: ReaderPosition) -> None:
     """Warn where a data layer reads other records than before the snapshot, or in another order."""
-    where = f"{net} net, layer '{layer.name}': the snapshot was taken"
+    where = f"{net} net, layer '{layer.label}': the snapshot was taken"
     changed = "some samples of this epoch come twice, others not at all"
     if position.records and layer.records and position.records != layer.records:
         text = "%s with %d records, the source now has %d: %s; give the old source to go on exactly"

@@ -13,8 +13,10 @@ from weakref import WeakSet
 from readers import Reading
 from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
+from scaffe.debug_info import is_shown
 from scaffe.errors import ScaffeError
 from scaffe.files import snapshot, weights
+from scaffe.files.states import Origin
 from scaffe.held import public
 from scaffe.monitor.log import log
 from scaffe.monitor.progress import progress
@@ -30,18 +32,19 @@ from scaffe.parallel.run import Run
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import SolverParameter
 from scaffe.setting import moved
+from scaffe.solvers import lr_policy
 from scaffe.timeline import timeline as timelines
 from scaffe.timeline import trace
-from scaffe.training import default_compute, display
+from scaffe.training import default_compute, display, updates
 from scaffe.training.auto_instances import AutoInstances
 from scaffe.training.collective import collective, lasting
 from scaffe.training.monitor import open_monitor
-from scaffe.training.recovering_solver import check_shrink
+from scaffe.training.ranks_left import check_shrink
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotBudget
 from scaffe.training.solver_callbacks import CalledFunctions, SolverCallbacks
-from scaffe.training.solver_param import checked, chosen_seed
+from scaffe.training.solver_param import checked, chosen_seed, doubts
 from scaffe.training.spare import SpareSolver, check_spares
 from scaffe.training.written import Written
 
@@ -105,6 +108,8 @@ class Solver(SpareSolver):
             self._watch_host()
         self.param = self.world.together(lambda: self._checked(param))
         self.world.agree({"the solver": str(self.param)} | self.settings.agreed())
+        for doubt in doubts(self.param) if self.world.is_root else ():
+            log.warning("%s", doubt)
         compute = self.compute
         if compute.threads:
             self.world.together(lambda: self.world.take_threads(compute.threads))
@@ -120,7 +125,7 @@ class Solver(SpareSolver):
         self.lock = snapshot.lock(self.param.snapshot_prefix)
         self.former: WeakSet[Net] = WeakSet()  # nets that others have replaced, but users hold
         self.failed_alone = self.closed = False
-        self.own_snapshots = set()
+        self.own_snapshots, self.origin = set(), Origin()
         self.budget = SnapshotBudget(run.snapshot_budget) if run.snapshot_budget and self.world.is_root else None
         self.team = Team(self.world, self.auto_instances.present)
         path, size = watching.timeline, self.world.size
@@ -130,6 +135,7 @@ class Solver(SpareSolver):
         self.written = Written(self.world)
         self.written.note(self._users_nets())
         display.start(self.world, self.net, self.instance_nets, run.scaling, self.param.iter_size, self.rate())
+        updates.check(self.param, bool(self.compute.profile))
 
     def _checked(self, param: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
         """Return the solver's fields, all arguments checked. Raise ScaffeError for a wrong value."""
@@ -137,6 +143,7 @@ class Solver(SpareSolver):
         self.run.check_reduce()
         self.settings.check_broadcasts()
         self.settings.check_stall()
+        self.settings.check_launch()
         check_shrink(self.world, self.run)
         check_spares(self.world, self.run)
         return checked(param)
@@ -214,13 +221,16 @@ class Solver(SpareSolver):
         self.shown = display.Shown(self.iter, time.monotonic())
         self.losses.last.clear()
         self.monitor.go_on(self)
-        self.acted = self.iter
+        self.acted = self.told = self.iter
         self.tested, self.granting = -1, set()
 
     def _run_to_last(self, bar: tqdm[Any]) -> None:
         """Run iterations up to the step's last, or until a request to stop, and complete what they began."""
         p = self.param
         while True:
+            bar.update(self.iter - bar.n)
+            if self.told != self.iter:
+                self._tell()
             if self.acted != self.iter:
                 self._act()
                 if self.stopped:
@@ -234,26 +244,31 @@ class Solver(SpareSolver):
                 with self.monitor.paused():
                     self.test_all()
                 self.tested = self.iter
-            shows = p.display > 0 and self.iter % p.display == 0
-            measures = self.monitor.begins(self)
             before = self.iter
             self._iterate(ends=before + 1 == self._last)
             self._last += self.iter - before  # a user's function may have restored a snapshot
             if self.auto_instances.is_settled:
                 self.team.tell_places(self.nets)
-            if shows:
-                self.losses.settle()
-                loss, rate = self.losses.mean, self.rate()
-                self.shown = display.iteration(self.world, self.nets, self.iter, loss, rate, self.shown)
-            if measures:
-                self.monitor.measure(self)
             self.iter += 1
-            bar.update()
         self.losses.settle()
         self._finish_snapshot()
         if self.mirror:
             self.mirror.finish()
         self.monitor.rest(self)
+
+    def _tell(self) -> None:
+        """Display and measure the iteration that is done, where that is due. Collective."""
+        last = self.iter - 1
+        displays, measures = self._is_display_due(last), self.monitor.is_due(last)
+        if displays or measures:
+            self.losses.settle()
+            outputs = self.outputs if self.run.shrinks else display.train_outputs(self.world, self.nets)
+        if displays:
+            rate = lr_policy.rate(self.param, last)
+            self.shown = display.iteration(self.net, last, self.losses.mean, outputs, rate, self.shown)
+        if measures:
+            self.monitor.measure(self, last, outputs)
+        self.told = self.iter
 
     def _iterate(self, ends: bool) -> None:
         """Run an iteration; after one that `ends` a step all ranks have the root's parameters."""
@@ -265,14 +280,18 @@ class Solver(SpareSolver):
                 self._note_begun()
         record = self.world.record
         self.team.begin(self.iter)
+        self.monitor.begin(self)
         self.rate()  # raises on all ranks where there is none, also on ranks that update nothing
+        self.net.debug_info = self.param.debug_info and self._is_display_due(self.iter)
+        self.updates.begin(self.net.debug_info and is_shown())
         run, start = iterate, time.perf_counter()
-        agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter)
+        agree: Callable[..., Any] = partial(self.losses.take, iteration=self.iter, at_once=self._tells_later())
         if self.timeline:
             run = self.timeline.timed(ITERATION, self.iter, run)
             agree = self.timeline.timed(WAIT, 0, agree, LOSS)
         with self.team.keep_forms(lasting=not self._lends_parameters()):
             run(self.workflow, *self._whole(agree), record)
+        self.updates.tell()
         self._note_done()
         self.rule.look()
         if ends:
@@ -304,6 +323,8 @@ class Solver(SpareSolver):
         p = self.param
         self._stand_by()
         log.info("Training to iteration %d", p.max_iter)
+        if self.world.is_root and not p.HasField("max_iter"):
+            log.warning("max_iter is missing: no iteration is trained")
         log.info("Solving %s", self.net.name)
         log.info("Learning Rate Policy: %s", p.lr_policy)
         self._lasting(self._keep_prefix)

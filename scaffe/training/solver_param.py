@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from scaffe.defaults import get_defaults
 from scaffe.errors import ScaffeError
@@ -29,6 +30,18 @@ def checked(given: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
     if any(number < 1 for number in param.test_iter):
         raise ScaffeError(f"test_iter must be 1 or more, got {' '.join(map(str, param.test_iter))}")
     return param
+
+
+def doubts(param: SolverParameter) -> Iterator[str]:
+    """Yield what Caffe accepts too, but nobody wants."""
+    if not param.HasField("base_lr"):
+        yield "base_lr is missing: the learning rate is 0, and nothing is learned"
+    yield from lr_policy.doubts(param)
+    for field in ("base_lr", "weight_decay"):
+        if getattr(param, field) < 0:
+            yield f"{field} is below 0, {getattr(param, field):g}: the loss grows"
+    if param.test_interval > 0 and not param.test_iter:
+        yield "test_interval without test_iter: nothing is tested"
 
 
 def chosen_seed(world: World, param: SolverParameter) -> int:

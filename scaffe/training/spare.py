@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar, cast
 from collectives import RankLostError
 from scaffe.choices import Choices
 from scaffe.errors import RanksLostError, ScaffeError
+from scaffe.files.states import Origin
 from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
@@ -22,12 +23,13 @@ T = TypeVar("T")
 class Briefing(NamedTuple):
     """What all ranks of a run have alike, and a spare has not.
 
-    - `seed`, `choices`: the solver's.
+    - `seed`, `origin`, `choices`: the solver's.
     - `part`: the name of the part of the job that was broken off.
     - `false_alarms`: the number of losses that MPI has reported though no rank was lost.
     """
 
     seed: int
+    origin: Origin
     choices: Choices
     part: str
     false_alarms: int
@@ -123,7 +125,7 @@ class SpareSolver(RecoveringSolver):
         if not any(joined):
             raise RanksLostError("all ranks are lost but spares that have taken places, which have no state yet")
         source = joined.index(True)
-        briefing = Briefing(self.seed, self.choices, self._part, self._false_alarms) if world.rank == source else None
-        briefing = cast(Briefing, world.bcast(briefing, source))
+        mine = Briefing(self.seed, self.origin, self.choices, self._part, self._false_alarms)
+        briefing = cast(Briefing, world.bcast(mine if world.rank == source else None, source))
         if not self.joined:
-            self.seed, self.choices, self._part, self._false_alarms = briefing
+            self.seed, self.origin, self.choices, self._part, self._false_alarms = briefing

@@ -20,5 +20,10 @@ def test_a_dup_passes_through_host_memory_too_and_is_given_up_with_its_communica
 def test_a_node_without_room_for_windows_counts_for_all_ranks() -> None:
     comm = Communicator(MPI.COMM_SELF)
     assert comm.has_room(0)
-    comm.comm = SimpleNamespace(allgather=lambda mine: [mine, False])  # type: ignore[assignment]
+
+    def with_another(place: object, found: np.ndarray, op: MPI.Op) -> SimpleNamespace:
+        found[1] = 1  # what the other rank says, that it has none
+        return SimpleNamespace(Wait=lambda: None)
+
+    comm.comm = SimpleNamespace(size=2, Iallreduce=with_another)  # type: ignore[assignment]
     assert not comm.has_room(0)

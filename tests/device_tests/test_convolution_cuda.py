@@ -82,6 +82,5 @@ def test_products_are_numpys(compute, turned, count, sizes):
     Products(GPU, compute)(*arrays, out, add=True)
     expected = a @ b + 2
     np.testing.assert_allclose(out.get(), expected, rtol=0, atol=TOLERANCE[compute] * np.abs(expected).max())
-    exact = np.abs(out.get() - expected).max() < 1e-4
-    if compute == "float32" or sizes == (64, 128, 32):  # at other sizes cuBLAS may take a more precise kernel
-        assert exact == (compute == "float32")
+    if compute == "float32":  # for other numbers cuBLAS may take a more precise kernel: that is its choice
+        assert np.abs(out.get() - expected).max() < 1e-4

@@ -1,4 +1,4 @@
-"""What the documentation claims: each test that docs/claims.md names exists, and its lists and figures hold."""
+"""What the documentation claims: each test that tests/claims.md names exists, and its lists and figures hold."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from claims import CLAIMS, FIGURES, UNTESTED, chosen
 
 from scaffe import layers
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-CLAIM = re.compile(r"^\| (?P<claim>.+) \| (?P<page>.+) \| (?P<tests>.+) \|$", re.MULTILINE)
 TEST = re.compile(r"`(\w+(?:/\w+)*\.py)::(\w+(?:::\w+)?)`")
-UNTESTED = "no test"
-
-TEXT, FIGURES = (DOCS / "claims.md").read_text().split("## Figures")
-ROWS = [row for row in CLAIM.findall(TEXT) if row[0] != "claim"]
 
 pytestmark = pytest.mark.mpi_skip
 
@@ -43,8 +39,8 @@ def missing(named: str) -> list[str]:
 
 
 def test_each_test_that_a_claim_names_exists() -> None:
-    assert len(ROWS) > 100
-    assert [one for _, _, tests in ROWS if tests != UNTESTED for one in missing(tests)] == []
+    assert len(CLAIMS) > 100
+    assert [one for claim in CLAIMS if claim.tests != UNTESTED for one in missing(claim.tests)] == []
 
 
 @pytest.mark.parametrize(
@@ -61,8 +57,14 @@ def test_a_name_of_no_test_is_found_out(cell: str) -> None:
     assert missing(f"{good}, {cell}") == [cell]
 
 
+def test_a_report_has_the_claims_with_a_word_and_their_tests() -> None:
+    [one] = chosen(["is", "OPENMPI,"])
+    *_, test = one.report().splitlines()
+    assert one.pages == "quickstart.md" and test.strip().startswith("jobs_tests/test_scripts.py::test_an_mpi")
+
+
 def test_each_page_that_a_claim_names_exists() -> None:
-    pages = {page for _, cell, _ in ROWS for page in re.findall(r"[\w.-]+", cell)}
+    pages = {page for claim in CLAIMS for page in re.findall(r"[\w.-]+", claim.pages)}
     assert not [page for page in pages if not (DOCS / page).is_file() and not (ROOT / page).is_file()]
 
 

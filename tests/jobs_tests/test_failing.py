@@ -87,7 +87,7 @@ SET_UP = {
     "train --solver solver.prototxt --weights w --snapshot s": "not both",
     "train --solver solver.prototxt --speed 9": "unrecognized arguments: --speed 9",
     "train --solver solver.prototxt --gpu first": "--gpu takes 'all' or ids such as 0,2, got 'first'",
-    "train --solver net.prototxt": 'net.prototxt:2: Message type "SolverParameter" has no field named "name"',
+    "train --solver net.prototxt": "net.prototxt: a net where a solver is expected; give the prototxt that",
     "test --model missing --weights w": "missing: no such file or directory",
     "test --model net.prototxt --weights w --iterations 0": "--iterations must be 1 or more, got 0",
     "train --solver bad_solver.prototxt": "layer 'ip' (InnerProduct): inner_product_param needs num_output, at least 1",

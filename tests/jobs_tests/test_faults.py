@@ -38,6 +38,7 @@ CELLS = [
     "raise,last-records,root,SC-OBR-helper,3,3,waiting,spare",
     "raise,update,two,allreduce,3,2,async,stop",
     "exit,forward,another,allreduce,3,2,async,shrink",
+    "kill,process,0+1,SC-B,3,-1,waiting,shrink",
 ]
 
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(4 * SECONDS)]  # they start an mpirun of their own
@@ -61,7 +62,11 @@ def test_the_matrix_has_each_fault_moment_and_workflow() -> None:
     assert {cell.fault for cell in cells} == set(fault_moments.FAULTS)
     assert {cell.moment for cell in cells} == set(fault_moments.MOMENTS)
     assert {cell.workflow for cell in cells} == set(fault_cells.WORKFLOWS)
-    assert {cell.victims for cell in cells} == set(fault_cells.VICTIMS)
+    assert {cell.victims for cell in cells if cell.moment not in fault_moments.START} == set(fault_cells.VICTIMS)
+    subsets = {(cell.moment, cell.victims) for cell in cells if cell.moment in fault_moments.START and cell.ranks == 3}
+    assert subsets == {
+        (moment, some) for moment in fault_moments.START for some in ["0", "1", "2", "0+1", "0+2", "1+2"]
+    }
     assert {cell.loss for cell in cells} == set(fault_cells.LOSS)
     assert [fault_cells.Cell.parse(str(cell)) for cell in cells] == cells
     assert {*CELLS} <= {*map(str, cells)}
@@ -120,6 +125,7 @@ def test_a_job_resumed_on_as_many_ranks_has_no_part_of_its_own() -> None:
         ("scaffe: rank 0 has not moved for 2 s: update; missing:", True),
         ("scaffe: rank 0 on node1 is stopped: its process 7 has not run for 3 s", True),
         ("scaffe: rank 2 (process 7) on node1 has ended, which MPI does not report", True),
+        ("scaffe: a rank on node1 has ended before all ranks had started; start the job again", True),
         ("signal 9\nTraceback (most recent call last):", False),
         ("Optimization Done.", False),
     ],

@@ -61,7 +61,8 @@ algorithm, staged, *lost = sys.argv[1:]
 lost = [int(rank) for rank in lost]
 world = MPI.COMM_WORLD.Dup()
 comm = Communicator(world)
-arrays = [comm.empty(1 << 18) for _ in range(4)] if algorithm == "slices" else [np.ones(1 << 18, "f4")] * 4
+empty = comm.empty if algorithm == "slices" else np.ones
+arrays = [empty(1 << 18, "f4") for _ in range(4)]
 stages = Staged(comm, "allreduce", arrays, algorithm=algorithm)
 try:
     for call in range(20):

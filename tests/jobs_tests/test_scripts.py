@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -202,8 +202,9 @@ def submit(request, tmp_path: Path):
         (tmp_path / launcher).chmod(0o755)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
-    def run(*arguments: str) -> list[str]:
-        words = subprocess.check_output(["bash", JOBS / request.param, *arguments], cwd=tmp_path, env=env, text=True)
+    def run(*arguments: str, **more: str) -> list[str]:
+        command = ["bash", JOBS / request.param, *arguments]
+        words = subprocess.check_output(command, cwd=tmp_path, env=env | more, text=True)
         return words.splitlines()
 
     return run
@@ -220,6 +221,43 @@ def test_sbatch_passes_on_the_cluster_file_beside_the_solver_or_the_named_one(su
     (tmp_path / "named.toml").touch()
     named = ["--run-config", "named.toml"]
     assert submit("my nets/s.prototxt", "named.toml")[-8:] == [*train, *named, "--snapshot", "auto"]
+
+
+@pytest.mark.parametrize(
+    ("program", "command", "status", "requeues"),
+    [
+        ("dirname", "echo .", 75, True),  # before the job is started
+        ("scaffe", "kill -USR1 $$", 75, True),  # the job, which has not begun
+        ("scaffe", "exit 75", 75, True),
+        ("scaffe", "exit 0", 0, False),  # which had ended well
+    ],
+)
+def test_usr1_before_a_batch_jobs_ranks_are_there_is_remembered(
+    submit, tmp_path: Path, program: str, command: str, status: int, requeues: bool
+) -> None:
+    scripts = {
+        "scaffe": "trap 'exit 75' USR1; while :; do sleep 0.01; done",
+        "scontrol": f'echo "$@" >{tmp_path}/asked',
+    }
+    deaf = "trap '' USR1; " if command.startswith("exit") else ""
+    scripts[program] = f"{deaf}kill -USR1 $PPID; {command}"
+    for name, text in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(subprocess.CalledProcessError) if status else nullcontext() as raised:
+        submit("s.prototxt", SLURM_JOB_ID="7")
+    assert not status or raised.value.returncode == status
+    assert (tmp_path / "asked").exists() == requeues
+
+
+def test_usr1_to_mpirun_sh_before_it_starts_anything_asks_to_be_requeued(tmp_path: Path) -> None:
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text('#!/bin/sh\n[ "$1" = --version ] && exec kill -USR1 $(ps -o ppid= $PPID) || echo started\n')
+    mpirun.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env.pop("SCAFFE_VENV", None)
+    run = subprocess.run([JOBS / "mpirun.sh", "-n", "2", "true"], env=env, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (75, ""), run.stderr
 
 
 def own_lab(folder: Path) -> subprocess.CompletedProcess[str]:

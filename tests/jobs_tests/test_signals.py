@@ -7,14 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import nets
 import pytest
 from conftest import environment
 
-SCAFFE = [sys.executable, "-m", "scaffe"]
 ENDLESS = 10**6
 EARLY = "Optimization stopped early."
 REQUEUE = 75
@@ -22,10 +21,10 @@ REQUEUE = 75
 pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
 
 
-def write_solver(folder: Path, last: int = ENDLESS, after_train: bool = True) -> None:
+def write_solver(folder: Path, last: int = ENDLESS, after_train: bool = True, every: int = 0) -> None:
     folder.joinpath("solver.prototxt").write_text(
         f'net: "net.prototxt" base_lr: 0.001 lr_policy: "fixed" max_iter: {last} random_seed: 1 display: 1 '
-        f'snapshot_prefix: "snap" snapshot_after_train: {str(after_train).lower()}\n'
+        f'snapshot_prefix: "snap" snapshot_after_train: {str(after_train).lower()} snapshot: {every}\n'
     )
 
 
@@ -79,8 +78,8 @@ def alone(folder: Path) -> Iterator:
     """Start `scaffe train` in one process, without mpirun."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*flags: str) -> Training:
-        command = [*SCAFFE, "train", "--solver", "solver.prototxt", *flags]
+    def start(*flags: str, program: Sequence[str] = ("-m", "scaffe")) -> Training:
+        command = [sys.executable, *program, "train", "--solver", "solver.prototxt", *flags]
         process = subprocess.Popen(command, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True)
         started.append(process)
         return Training(process)
@@ -96,9 +95,9 @@ def ranks(mpirun, folder: Path) -> Iterator:
     """Start `scaffe train` on two ranks whose process ids are known."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*flags: str) -> Training:
+    def start(*flags: str, program: Sequence[str] = ("-m", "scaffe")) -> Training:
         told = 'echo "${OMPI_COMM_WORLD_RANK-$PMI_RANK} $$"; exec "$@"'  # exec keeps the process id
-        command = ["sh", "-c", told, "sh", *SCAFFE, "train", "--solver", "solver.prototxt", *flags]
+        command = ["sh", "-c", told, "sh", sys.executable, *program, "train", "--solver", "solver.prototxt", *flags]
         process = mpirun.start(2, *command, cwd=folder)
         started.append(process)
         training = Training(process)
@@ -132,6 +131,7 @@ def test_what_batch_systems_send_snapshots_and_asks_to_be_requeued(alone, folder
     training.process.send_signal(number)
     assert training.end() == REQUEUE
     assert EARLY in training.log and len(training.snapshots) == 1
+    assert len(list(folder.glob("snap*"))) == 2
 
 
 def test_sighup_snapshots_and_training_goes_on(alone, folder: Path) -> None:
@@ -166,6 +166,53 @@ def test_an_effect_of_none_changes_nothing(alone, folder: Path) -> None:
     training.process.send_signal(signal.SIGTERM)
     assert training.end() == REQUEUE
     assert len(training.snapshots) == 2
+
+
+SENDS = """
+import os, sys
+module, number = sys.argv[1], int(sys.argv[2])
+del sys.argv[1:3]
+
+class Sends:
+    def find_spec(self, name, *given):
+        if name == module:
+            os.kill(os.getpid(), number)
+
+sys.meta_path.insert(0, Sends())
+from scaffe.__main__ import main
+sys.exit(main())
+"""
+STOPS = "--sighup-effect=stop"
+
+
+@pytest.mark.parametrize("module", ["scaffe.cli", "mpi4py.MPI"])  # the command begins, and MPI does
+@pytest.mark.parametrize(
+    ("number", "flags", "code"),
+    [
+        (signal.SIGUSR1, [], REQUEUE),
+        (signal.SIGTERM, [], REQUEUE),
+        (signal.SIGINT, [], 0),
+        (signal.SIGHUP, [STOPS], 0),  # which Open MPI would take
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_signal_while_training_starts_is_remembered(alone, number: int, flags: list[str], code: int, module) -> None:
+    training = alone(*flags, program=["-c", SENDS, module, str(int(number))])
+    assert training.end() == code
+    assert EARLY in training.log and training.snapshots == [1]
+
+
+def test_a_signal_without_effect_does_not_end_a_training_that_starts(alone, folder: Path) -> None:
+    write_solver(folder, last=2)
+    program = ["-c", SENDS, "mpi4py.MPI", str(int(signal.SIGINT))]
+    training = alone("-sigint_effect", "none", program=program)
+    assert training.end() == 0
+    assert "Optimization Done." in training.log
+
+
+def test_a_signal_ends_other_commands_as_it_ends_any_program() -> None:
+    run = subprocess.run([sys.executable, "-c", SENDS, "scaffe.cli", "15", "test"], env=environment())
+    assert run.returncode == -signal.SIGTERM
 
 
 def test_mpirun_passes_usr1_on_and_all_ranks_ask_to_be_requeued(ranks, folder: Path) -> None:
@@ -207,3 +254,36 @@ def test_a_sighup_to_one_rank_snapshots_and_all_go_on(ranks, folder: Path) -> No
     training.iterate(snapshot + 2)
     os.kill(training.pids[0], signal.SIGINT)
     assert training.end() == 0
+
+
+HANGS = """
+import sys, threading
+import readers.files as files
+
+class System:
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def fsync(self, descriptor):
+        print("The snapshot is being written", file=sys.stderr, flush=True)
+        threading.Event().wait()
+
+os, files.os = files.os, System()
+from scaffe.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_what_mpirun_leaves_when_it_is_terminated_the_next_job_removes_at_once(ranks, alone, folder: Path) -> None:
+    """It ends its ranks within a second of SIGTERM, which is too short for a snapshot here."""
+    write_solver(folder, every=2)
+    training = ranks(program=["-c", HANGS])
+    training.read_until("is being written")
+    training.process.send_signal(signal.SIGTERM)
+    assert training.end() not in (0, REQUEUE)
+    assert sorted(path.suffix for path in folder.glob("snap*")) == [".lock", ".tmp"]
+    write_solver(folder, last=2)
+    following = alone("--snapshot", "auto")
+    assert following.end() == 0
+    assert f"taken over from process {training.pids[0]}" in following.log and "waiting for up to" not in following.log
+    assert sorted(path.suffix for path in folder.glob("snap*")) == [".caffemodel", ".solverstate"]

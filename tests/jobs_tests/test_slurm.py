@@ -26,7 +26,7 @@ SOLVER = """
 net: "net.prototxt" base_lr: 0.01 lr_policy: "fixed" display: 1 max_iter: 2000 snapshot_prefix: "tiny" solver_mode: CPU
 """
 
-pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(180)]
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(700)]
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
@@ -66,28 +66,52 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         subprocess.run([JOBS / "lab/slurm-down.sh"], env=env, check=True, timeout=900)
 
 
-@pytest.mark.parametrize(("script", "mpi"), [("sbatch_openmpi.sh", "Open MPI"), ("sbatch_mpich.sh", "HYDRA")])
+class Submitted:
+    """A job of a batch script."""
+
+    def __init__(self, env: dict[str, str], folder: Path, script: str, mpi: str, *flags: str):
+        self.env, self.folder, self.log = env, folder, folder / "log"
+        if mpi not in subprocess.run(["mpirun", "--version"], env=env, capture_output=True, text=True).stdout:
+            pytest.skip(f"{script} needs another MPI than this environment's")
+        (folder / "net.prototxt").write_text(NET)
+        (folder / "solver.prototxt").write_text(SOLVER)
+        size = ["--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1", *flags]
+        submit = ["sbatch", "--parsable", *size, f"--output={self.log}", str(JOBS / script), "solver.prototxt"]
+        self.job = self.ask(*submit).strip()
+
+    def ask(self, *command: str) -> str:
+        """Return what a command of SLURM prints."""
+        return subprocess.run(command, env=self.env, cwd=self.folder, check=True, text=True, capture_output=True).stdout
+
+    def state(self) -> str:
+        """Return what SLURM says of the job."""
+        return self.ask("scontrol", "show", "job", self.job)
+
+    def check_it_goes_on(self) -> None:
+        """Wait for the job's end, and check that it was queued again, and trained to the end."""
+        until(lambda: self.job not in self.ask("squeue", "--noheader", "--format=%i").split(), "its end", 200)
+        assert "JobState=COMPLETED" in self.state() and "Restarts=0" not in self.state(), self.log.read_text()
+        assert (self.folder / "tiny_iter_2000.solverstate").exists()
+
+
+SCRIPTS = pytest.mark.parametrize(("script", "mpi"), [("sbatch_openmpi.sh", "Open MPI"), ("sbatch_mpich.sh", "HYDRA")])
+
+
+@SCRIPTS
 def test_a_job_that_usr1_stops_is_queued_again_and_goes_on(slurm, tmp_path: Path, script: str, mpi: str) -> None:
-    version = subprocess.run(["mpirun", "--version"], env=slurm, capture_output=True, text=True)
-    if mpi not in version.stdout:
-        pytest.skip(f"{script} needs another MPI than this environment's")
-    (tmp_path / "net.prototxt").write_text(NET)
-    (tmp_path / "solver.prototxt").write_text(SOLVER)
-    log = tmp_path / "log"
+    job = Submitted(slurm, tmp_path, script, mpi)
+    until(lambda: job.log.exists() and "Iteration 20" in job.log.read_text(), "iteration 20")
+    job.ask("scancel", "--signal=USR1", "--batch", job.job)
+    job.check_it_goes_on()
+    assert "Restored iteration" in job.log.read_text()
 
-    def ask(*command: str) -> str:
-        return subprocess.run(command, env=slurm, cwd=tmp_path, check=True, text=True, capture_output=True).stdout
 
-    size = ["--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1"]
-    job = ask("sbatch", "--parsable", *size, f"--output={log}", str(JOBS / script), "solver.prototxt").strip()
-    until(lambda: log.exists() and "Iteration 20" in log.read_text(), "iteration 20")
-    ask("scancel", "--signal=USR1", "--batch", job)
-    until(lambda: job not in ask("squeue", "--noheader", "--format=%i").split(), "the end of the job", 100)
-
-    state = ask("scontrol", "show", "job", job)
-    assert "JobState=COMPLETED" in state and "Restarts=1" in state, log.read_text()
-    assert "Restored iteration" in log.read_text()
-    assert (tmp_path / "tiny_iter_2000.solverstate").exists()
+@SCRIPTS
+def test_a_job_whose_time_ends_while_it_starts_is_queued_again(slurm, tmp_path: Path, script: str, mpi: str) -> None:
+    job = Submitted(slurm, tmp_path, script, mpi, "--time=1", "--signal=B:USR1@60")  # at once: SLURM's steps are coarse
+    until(lambda: "Restarts=0" not in job.state(), "its second start", 300)
+    job.ask("scontrol", "update", f"JobId={job.job}", "TimeLimit=10")
+    job.check_it_goes_on()
 
 
 def test_tasks_that_srun_starts_without_mpi_are_noticed_and_told_once(slurm, tmp_path: Path) -> None:

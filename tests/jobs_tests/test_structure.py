@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,25 @@ BELOW_THE_NET |= {"cli", "commands"}
 MARKED = re.compile(r"^(?:pytestmark|@).*pytest\.mark\.mpi\b", re.MULTILINE)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return a file's tree; most tests here walk those of all files."""
+    return ast.parse(path.read_text(), str(path))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget() -> Iterator[None]:
+    """Give back the memory of the trees at the end."""
+    yield
+    parsed.cache_clear()
+
+
 def imports(package: str) -> Iterator[tuple[str, str]]:
     """Yield (file, dotted name) for each import in a package's own source."""
     for path in sorted((ROOT / package).rglob("*.py")):
         if path.name.endswith("_pb2.py"):
             continue
-        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Import):
                 yield from ((str(path), alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -58,7 +72,7 @@ def test_a_workflows_name_stands_in_its_own_file_alone() -> None:
         (str(path.relative_to(ROOT)), node.value)
         for package in ("collectives", "readers", "scaffe")
         for path in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Constant) and re.fullmatch(r"SC-\w+", str(node.value))
     }
     room = "scaffe/parallel/workflows"
@@ -79,7 +93,7 @@ def modules(but: tuple[str, ...]) -> Iterator[tuple[str, ast.Module]]:
     for path in sorted((ROOT / "scaffe").rglob("*.py")):
         place = str(path.relative_to(ROOT / "scaffe"))
         if not place.startswith(but) and not place.endswith("_pb2.py"):
-            yield place, ast.parse(path.read_text(), place)
+            yield place, parsed(path)
 
 
 def test_nobody_above_the_engines_asks_which_engine_computes() -> None:
@@ -201,7 +215,7 @@ def nodes(kind: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
     for package in ("collectives", "readers", "scaffe"):
         for path in (ROOT / package).rglob("*.py"):
             if not path.name.endswith("_pb2.py"):
-                yield from ((path, node) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kind))
+                yield from ((path, node) for node in ast.walk(parsed(path)) if isinstance(node, kind))
 
 
 def test_a_class_name_stands_for_one_idea() -> None:

@@ -5,12 +5,11 @@ from threading import Event, Thread
 import nets
 import numpy as np
 import pytest
-from both_engines import needs_onednn
+from both_engines import needs_bf16
 from mpi4py import MPI
 
 from collectives import DisagreementError
 from scaffe.compute import Compute
-from scaffe.engines.onednn import library as lib
 from scaffe.errors import ScaffeError
 from scaffe.parallel import buckets
 from scaffe.parallel.instances.instances import Instances
@@ -20,7 +19,7 @@ from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
-pytestmark = [pytest.mark.mpi(min_size=2), needs_onednn]
+pytestmark = [pytest.mark.mpi(min_size=2), needs_bf16]
 WAYS = {
     "SC-B": {"workflow": "SC-B", "reduce": "chain"},
     "SC-B, in a node's memory": {"workflow": "SC-B", "reduce": "slices"},
@@ -41,11 +40,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def on_this_cpu(monkeypatch):
-    """Let layers of few bytes be cut; skip the tests where the CPU has no bfloat16 numbers."""
+def small_buckets(monkeypatch):
+    """Let layers of few bytes be cut."""
     monkeypatch.setattr(buckets, "SMALLEST", 64)
-    if not lib.load().isa & lib.ISA_AVX512:
-        pytest.skip("needs AVX-512")
 
 
 def make(folder, numbers, run, n="1", compute="bf16", **fields):

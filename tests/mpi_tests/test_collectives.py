@@ -327,7 +327,7 @@ def test_an_array_that_is_wrong_on_one_rank_is_an_error_on_all(comm):
     [
         ({"root": 99}, "root 99 is not one of"),
         ({"algorithm": "magic"}, "unknown algorithm 'magic'; known are chain"),
-        ({"algorithm": "cb", "chain_size": 0}, "chain size 0; it must be at least 1"),
+        ({"algorithm": "cb", "chain_size": 0}, "chain_size is 0; it must be at least 1"),
         ({"op": "xor"}, "unknown operation 'xor'"),
         ({"recv": np.ones(3, np.float32)}, "recv has 3 of float32, send 4 of float32"),
     ],

@@ -3,11 +3,10 @@
 import nets
 import numpy as np
 import pytest
-from both_engines import needs_onednn
+from both_engines import needs_bf16
 from mpi4py import MPI
 
 from scaffe.compute import Compute
-from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn import weights as forms
 from scaffe.parallel.instances import team
 from scaffe.parallel.instances.instances import Instances
@@ -18,7 +17,7 @@ from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 ALL, NONE = 1 << 10, 1 << 40  # for weights.SMALL: weights of all layers have lasting forms, or those of none
-pytestmark = [pytest.mark.mpi(min_size=2), needs_onednn]
+pytestmark = [pytest.mark.mpi(min_size=2), needs_bf16]
 WAYS = {
     "SC-B": Run("SC-B", reduce="chain"),
     "SC-OB": Run("SC-OB", reduce="chain", drive="hook"),
@@ -31,13 +30,6 @@ WAYS = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return nets.shared_folder(COMM, tmp_path_factory, "lasting")
-
-
-@pytest.fixture(autouse=True)
-def on_this_cpu():
-    """Skip the tests where the CPU has no bfloat16 numbers."""
-    if not lib.load().isa & lib.ISA_AVX512:
-        pytest.skip("needs AVX-512")
 
 
 def train(folder, run, n="1"):

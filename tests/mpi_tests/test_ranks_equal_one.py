@@ -5,7 +5,7 @@ from dataclasses import replace
 import nets
 import numpy as np
 import pytest
-from both_engines import needs_bf16, needs_onednn
+from both_engines import needs_bf16
 from mpi4py import MPI
 
 from scaffe.compute import Compute
@@ -74,17 +74,6 @@ def test_strong_scaling_equals_one_rank(folder, variant):
     expected = COMM.bcast(train(folder, 1, **VARIANTS[variant]))
     for size in SIZES:
         assert_equal(train(folder, size, **VARIANTS[variant]), expected)
-
-
-@needs_onednn
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_strong_scaling_equals_one_rank_on_onednn(folder, variant):
-    """The order of oneDNN's sums depends on the batch, so the net is one in which rounding stays rounding."""
-    options = {"engine": "onednn", **VARIANTS[variant]}
-    options["net_options"] = {**options.get("net_options", {}), "smooth": True}
-    expected = COMM.bcast(train(folder, 1, **options))
-    for size in SIZES:
-        assert_equal(train(folder, size, **options), expected)
 
 
 @needs_bf16

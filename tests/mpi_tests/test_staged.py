@@ -1,5 +1,6 @@
 """Staged collectives give what blocking ones give, in whatever order and by whatever thread stages become ready."""
 
+import gc
 import threading
 
 import numpy as np
@@ -74,6 +75,8 @@ def test_stages_give_the_bits_of_blocking_collectives(comm, what, algorithm, lan
         if what != "reduce" or comm.rank == root:
             compare(arrays, want, algorithm)
     staged.free()
+    with pytest.raises(ArgumentError, match="this Staged has been freed"):
+        staged.start()
 
 
 @pytest.mark.parametrize("algorithm", ["chain", "mpi", "slices"])
@@ -115,6 +118,105 @@ def test_two_staged_collectives_go_on_side_by_side_in_any_order(comm, algorithm)
     compare(parameters, want[1], "bcast")
     propagate.free()
     aggregate.free()
+
+
+ORDERS = pytest.mark.parametrize("algorithm", ["auto", "mpi", "slices", "ring"])
+
+
+def turned(*things):
+    """Return the things in this rank's order: each rank begins with another."""
+    first = COMM.rank % len(things)
+    return [*things[first:], *things[:first]]
+
+
+@ORDERS
+@pytest.mark.parametrize("apart", [False, True], ids=["one communicator", "two"])
+def test_ranks_may_wait_in_any_order(comm, algorithm, apart):
+    other = comm.dup() if apart else comm
+    many = [Staged(over, "allreduce", draw(0), algorithm=algorithm) for over in (comm, other)]
+    for seed in range(3):
+        for staged in many:
+            for array in arrays_of(staged):
+                array[...] = seed
+            staged.start(ready=True)
+        for staged in turned(*many):
+            staged.wait(len(staged) - 1)
+            staged.wait()
+        assert all((array == seed * comm.size).all() for staged in many for array in arrays_of(staged))
+    assert not comm.progress.is_busy
+    for staged in many:
+        staged.free()
+    if apart:
+        other.free()
+
+
+@ORDERS
+def test_ranks_may_wait_for_stages_and_plans_in_any_order(comm, algorithm):
+    lanes, arrays = [comm.dup() for _ in range(2)], [np.full(1000, 1, np.float32) for _ in range(3)]
+    plans = [lane.plan("allreduce", array, algorithm=algorithm) for lane, array in zip(lanes, arrays[:2], strict=True)]
+    staged = Staged(comm, "allreduce", arrays[2:], algorithm=algorithm)
+    staged.start(ready=True)
+    for plan in plans:
+        plan.start()
+    for wait in turned(staged.wait, plans[0].finish, plans[1].finish):
+        wait()
+    assert all((array == comm.size).all() for array in arrays) and not comm.progress.is_busy
+    staged.free()
+    for lane in lanes:
+        lane.free()
+
+
+@pytest.mark.skipif(MPI.Query_thread() < MPI.THREAD_SERIALIZED, reason="one thread calls MPI here")
+@ORDERS
+def test_two_threads_wait_each_for_its_own(comm, algorithm):
+    many = [Staged(comm, "allreduce", draw(0), algorithm=algorithm) for _ in range(2)]
+    for staged in many:
+        for array in arrays_of(staged):
+            array[...] = 1
+        staged.start(ready=True)
+    first, second = turned(*many)
+    thread = threading.Thread(target=second.wait)
+    thread.start()
+    first.wait()
+    thread.join()
+    assert all((array == comm.size).all() for staged in many for array in arrays_of(staged))
+    for staged in many:
+        staged.free()
+
+
+def arrays_of(staged):
+    """Return the stages' arrays."""
+    return [plan.send for plan in staged._plans]
+
+
+def test_a_thread_that_may_not_call_mpi_is_told_so(comm, monkeypatch):
+    staged = Staged(comm, "allreduce", draw(0))
+    staged.start(ready=True)
+    monkeypatch.setattr(MPI, "Query_thread", lambda: MPI.THREAD_FUNNELED)
+    told = []
+
+    def wait():
+        with pytest.raises(ArgumentError, match="only the thread that has started MPI may wait") as error:
+            staged.wait()
+        told.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+    assert told
+    staged.wait()
+    staged.free()
+
+
+def test_what_is_freed_or_dropped_is_advanced_no_more(comm):
+    for let_go in (Staged.free, lambda staged: None):
+        staged = Staged(comm, "allreduce", draw(0))
+        staged.start()
+        assert comm.progress.is_busy
+        let_go(staged)
+        del staged
+        gc.collect()
+        assert not comm.progress.is_busy
 
 
 def test_stages_in_shared_windows_and_over_nodes(comm):

@@ -2,12 +2,15 @@
 
 import os
 import re
+import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from readers import HDF5Writer, SourceError, replace_file
-from readers.files import TEMPORARY, check_folder_of
+from readers.files import TEMPORARY, check_folder_of, open_input, read_input
 
 ANY = "0123456789abcdef"
 
@@ -74,19 +77,69 @@ def test_the_content_is_on_disk_before_the_file_has_its_name(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("link", [False, True])
-def test_a_device_or_pipe_is_not_replaced(tmp_path, link):
-    """Root could: a file at /dev/null would get all that is thrown away."""
+def test_a_pipe_is_written_into_and_not_replaced(tmp_path, link):
+    """Root could replace it: a file at /dev/null would get all that is thrown away."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     path = pipe
     if link:
         path = tmp_path / "link"
         path.symlink_to(pipe)
-    with pytest.raises(OSError, match="is a device or a pipe; name a file"):
+    with pytest.raises(OSError, match="is a pipe that no program reads from"):
         replace_file(path, b"content")
-    for refused in (check_folder_of, HDF5Writer):
-        if refused is HDF5Writer:
-            pytest.importorskip("h5py")
-        with pytest.raises(SourceError, match="is a device or a pipe; name a file"):
-            refused(path)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        replace_file(path, [b"con", b"tent"])
+        assert os.read(reader, 100) == b"content"
+    finally:
+        os.close(reader)
+    check_folder_of(path)
     assert pipe.is_fifo() and path.is_symlink() == link and len(list(tmp_path.iterdir())) == 1 + link
+
+
+def test_streams_are_no_hdf5_files_and_sockets_no_outputs(tmp_path):
+    pytest.importorskip("h5py")
+    with pytest.raises(SourceError, match="is a device or a pipe; name a file"):
+        HDF5Writer("/dev/null")
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(tmp_path / "socket"))
+        for refuse in (check_folder_of, lambda path: replace_file(path, b"content")):
+            with pytest.raises((OSError, SourceError), match="is a device or a pipe; name a file"):
+                refuse(tmp_path / "socket")
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_the_standard_output_is_written_into_wherever_it_goes(tmp_path, name):
+    """Also where it goes to a file: the names in /dev stay."""
+    out, before = tmp_path / "out", os.lstat("/dev/stdout")
+    program = f"from readers import replace_file; replace_file({name!r}, b'content')"
+    with out.open("wb") as file:
+        file.write(b"before, ")
+        file.flush()
+        subprocess.run([sys.executable, "-c", program], stdout=file, check=True)
+    assert out.read_bytes() == b"before, content" and os.lstat("/dev/stdout").st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/urandom", "pipe", "link", "socket"])
+def test_what_has_no_end_or_waits_is_not_opened(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    os.symlink("pipe", "link")
+    if name == "socket":
+        with socket.socket(socket.AF_UNIX) as one, pytest.raises(OSError):
+            one.bind(name)
+            open_input(name)
+        return
+    with pytest.raises(OSError, match="is a device or a pipe; name a file"):
+        open_input(name)
+
+
+def test_a_folder_is_told_as_one_and_a_pipe_without_a_name_is_read(tmp_path):
+    with pytest.raises(IsADirectoryError):
+        open_input(tmp_path)
+    out, into = os.pipe()
+    with open(into, "wb") as file:
+        file.write(b"of a shell's <(...)")
+    assert read_input(f"/dev/fd/{out}") == b"of a shell's <(...)"
+    os.close(out)
+    assert read_input(os.devnull) == b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -100,3 +101,18 @@ def test_without_plyvel_it_is_said_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "plyvel", None)
     with pytest.raises(ReaderError, match=r"pip install 'scaffe\[leveldb\]'"):
         open_database(tmp_path)
+
+
+def test_a_reader_in_a_cycle_is_closed_by_the_search_for_garbage(db):
+    code = """
+import gc, sys
+from readers import LevelDBReader
+for _ in range(3):
+    reader = LevelDBReader(sys.argv[1])
+    reader.read([0])
+    reader.itself = reader
+    del reader
+    gc.collect()
+"""
+    ended = subprocess.run([sys.executable, "-c", code, db], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

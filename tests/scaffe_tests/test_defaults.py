@@ -92,7 +92,7 @@ def test_set_defaults_returns_the_former_ones_and_refuses_wrong_ones():
     for name, wrong in (("seed", -1), ("seed", 2**63), ("seed", True), ("gpu", "0"), ("compute", "cuda")):
         with pytest.raises(ScaffeError, match=name):
             set_defaults(**{name: wrong})
-    with pytest.raises(ScaffeError, match="unknown default device; known: compute gpu seed"):
+    with pytest.raises(ScaffeError, match="unknown default 'device'; known: compute gpu seed"):
         set_defaults(device="cpu")
     assert get_defaults() == Defaults(seed=3)
 

@@ -127,7 +127,7 @@ def test_a_net_deeper_than_pythons_stack():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: L.Convolution(x, num_outputs=3), "Convolution: unknown field 'num_outputs'.*num_output bias_term"),
+        (lambda x: L.Convolution(x, num_outputs=3), "unknown field 'num_outputs'; did you mean 'num_output'"),
         (lambda x: L.ReLU(x, foo_param={}), "ReLU: unknown field 'foo_param'.*negative_slope.*loss_weight"),
         (lambda x: L.Pooling(x, pool="MOST"), "Pooling, pool: expected one of MAX, AVE, STOCHASTIC, got 'MOST'"),
         (lambda x: L.Convolution(x, pad=-1), "Convolution, pad: expected a whole number in its range, got -1"),
@@ -196,10 +196,10 @@ def test_pycaffes_pseudo_modules_have_types_that_scaffe_does_not_know():
 
 
 def test_unknown_types_and_constants_are_told_with_the_known_ones():
-    with pytest.raises(UnknownNameError, match="'Convolutoin'; known types: AbsVal .*Convolution"):
-        L.Convolutoin()
-    with pytest.raises(UnknownNameError, match="'Poolign'; known names: .*Pooling"):
-        P.Poolign  # noqa: B018
+    with pytest.raises(UnknownNameError, match="'Dense'; known types: AbsVal .*Convolution"):
+        L.Dense()
+    with pytest.raises(UnknownNameError, match="'Dense'; known names: .*Pooling"):
+        P.Dense  # noqa: B018
     assert "Convolution" in dir(L) and "Pooling" in dir(P)
 
 

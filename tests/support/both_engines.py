@@ -15,6 +15,7 @@ from scaffe.engines.onednn import library
 from scaffe.errors import OnednnError
 from scaffe.proto import NetParameter
 
+AVX, AVX2, AVX512 = 0x2, 0x4, library.ISA_AVX512  # bits of dnnl_cpu_isa_t
 TOLERANCE = 2e-5  # of the largest magnitude: float32 sums in another order
 
 
@@ -30,9 +31,16 @@ def why_missing() -> str:
 needs_onednn = pytest.mark.skipif(bool(why_missing()), reason=why_missing() or "oneDNN is there")
 
 
+def uses(isa: int) -> bool:
+    """Say whether oneDNN uses an instruction set here: AVX, AVX2 or AVX512. ONEDNN_MAX_CPU_ISA may limit it."""
+    return bool(library.load().isa & isa)
+
+
 def why_no_bf16() -> str:
     """Return why oneDNN can't compute in bfloat16 here, "" if it can."""
-    return why_missing() or ("" if library.load().isa & library.ISA_AVX512 else "bfloat16 takes AVX-512")
+    if (missing := why_missing()) or uses(AVX512):
+        return missing
+    return f"bf16 needs AVX-512, oneDNN uses {library.load().isa_name} here"
 
 
 needs_bf16 = pytest.mark.skipif(bool(why_no_bf16()), reason=why_no_bf16() or "oneDNN computes in bfloat16")

@@ -104,7 +104,8 @@ class FakeCublas:
         return SUCCESS
 
     def _cublasSetWorkspace_v2(self, handle, pointer, nbytes):
-        assert pointer and nbytes >= LEAST
+        memory = owner(pointer)
+        assert LEAST <= nbytes <= memory.ctypes.data + memory.nbytes - pointer
         self._mine(handle).workspace = pointer
         return SUCCESS
 

@@ -16,6 +16,7 @@ import numpy as np
 from recorded import act, owner
 
 NUMBERS = itertools.count()  # of stand-ins, so that none finds what was timed with another
+WRITTEN = 0x5A  # into each byte of a workspace
 NOTES = ("DOWN_CONVERT_INPUTS", "TENSOR_CORE", "REDUCED_PRECISION_REDUCTION", "NONDETERMINISTIC")
 
 
@@ -160,6 +161,7 @@ class Graph:
         assert index in self.built and handle == self.fake.handle and self.fake.stream is not None and workspace
         assert all(pointer % 16 == 0 for pointer in pointers.values())
         engine, result = self.fake.engines[index], self.result
+        memory = _room(workspace, engine.nbytes)
         if engine.fails:
             raise engine.fails("CUDNN_STATUS_EXECUTION_FAILED")
         sides = next(tensor for tensor in [*self.operands, result] if tensor.uid in (1, 2))  # images or maps
@@ -169,11 +171,20 @@ class Graph:
         kept = [owner(pointer) for pointer in pointers.values()]
 
         def compute(kept=kept):
+            memory[...] = WRITTEN
             values = np.asarray(result.make(pointers) * engine.factor, np.float32)
             out = result.lying(pointers)
             out[...] = fake_cublas.narrowed(values, out.dtype)
 
         act([], compute)
+
+
+def _room(workspace, nbytes):
+    """Return the bytes of a plan's workspace. On a device a plan writes over what lies behind one that is too small."""
+    array = owner(workspace)
+    memory = array.reshape(-1).view(np.uint8)[workspace - array.ctypes.data :]
+    assert len(memory) >= nbytes, f"a plan needs a workspace of {nbytes} bytes, got {len(memory)}"
+    return memory[:nbytes]
 
 
 def _groups(kernel, images, maps):

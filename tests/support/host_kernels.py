@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded import act
+from recorded import act, check_guard
 
 SHIM = r"""
 #include <math.h>
@@ -211,7 +211,14 @@ class Kernel:
         given = (ctypes.c_void_p * len(held))(*[one.ctypes.data for one in held])
         sides = (ctypes.c_uint * 2)(*grid, *[1] * (2 - len(grid)))
         arrays = [one.values for one in arguments if hasattr(one, "values")]
-        act(arrays, lambda: (held, arrays, self.function(sides, ctypes.c_uint(block[0]), given)))
+
+        def run():
+            assert held
+            self.function(sides, ctypes.c_uint(block[0]), given)
+            for array in arrays:
+                check_guard(array, f"kernel {self.name}")
+
+        act(arrays, run)
 
     def slot(self, kind, argument):
         """Return memory that holds an argument as the kernel declares it."""

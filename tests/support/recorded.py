@@ -22,7 +22,8 @@ CAPTURING = "the current stream is capturing, so synchronous API calls are disal
 NO_CUBLAS = "calling cuBLAS API during stream capture is currently unsupported"
 HERE = threading.local()  # of a thread: the streams of its blocks, the device in use, the allocator
 
-
+GUARD, GUARD_BYTE = 4096, 0xA5  # bytes behind an array, and their value
+GUARDED: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()  # arrays' memory, by address
 OWNERS: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()  # of memory, by address
 
 
@@ -202,6 +203,21 @@ def recording():
     return Stream.current().tape
 
 
+def guarded(like):
+    """Return new memory for an array of that shape and type, with bytes behind it that no kernel may write."""
+    memory = np.full(like.nbytes + GUARD, GUARD_BYTE, np.uint8)
+    GUARDED[memory.ctypes.data] = memory
+    return memory[: like.nbytes].view(like.dtype).reshape(like.shape)
+
+
+def check_guard(array, who):
+    """Fail where something has been written behind the memory that an array lies in."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    if GUARDED.get(array.ctypes.data) is array:
+        assert (array[-GUARD:] == GUARD_BYTE).all(), f"{who} wrote behind an array of {array.nbytes - GUARD} bytes"
+
+
 def act(written, work):
     """Put work on the current stream that writes into these arrays."""
     Stream.current().put(work)
@@ -223,7 +239,7 @@ def made(given, make):
     result = np.asarray(result)
     if not any(np.may_share_memory(result, one) for one in given if isinstance(one, np.ndarray)):
         take_memory()
-        result = np.array(result)
+        result = guarded(result)
         with np.errstate(over="ignore"):  # infinity in float16
             result[...] = RUBBISH if result.dtype.kind == "f" else 0
         Stream.current().put(lambda: np.copyto(result, make(), casting="unsafe"))

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import log_specimens
 import nets
 import numpy as np
 from bad_input import edit
@@ -54,10 +55,20 @@ def write(path: str, content: str | bytes) -> Callable[[], object]:
 # The command line.
 
 FLAGS = [
-    ("", "arguments are required: COMMAND; see scaffe --help"),
-    ("tarin", "invalid choice: 'tarin'"),
+    ("--gpu 0", "no COMMAND is given, such as scaffe train, but flags; see scaffe --help"),
+    ("tarin", "invalid choice: 'tarin'; did you mean 'train'? See scaffe --help"),
+    ("brew", "invalid choice: 'brew' (choose from 'train', 'test'"),
     ("train", "arguments are required: --solver"),
-    (f"{TRAIN} --speed 9", "unrecognized arguments: --speed 9"),
+    (f"{TRAIN} --speed 9", "unrecognized arguments: --speed 9; see scaffe train --help"),
+    (f"{TRAIN} -wieghts w.caffemodel", "unrecognized arguments: -wieghts w.caffemodel; did you mean '--weights'? See scaffe train --help"),
+    (f"{TRAIN} --preset scafe", "invalid choice: 'scafe'; did you mean 's-caffe'?"),
+    (f"{TRAIN} --preset horovod", "invalid choice: 'horovod' (choose from 'numa-caffe'"),
+    (f"{TRAIN} --reduce chian", "unknown algorithm 'chian'; .*; did you mean 'chain'?"),
+    (f"{TRAIN} --weights ,,", "weights ',,' have an empty name between commas; write a.caffemodel,b.caffemodel"),
+    (f"{TRAIN} --weights w.caffemodel,", "weights 'w.caffemodel,' have an empty name"),
+    ("test --model net.prototxt --weights ,,", "weights ',,' have an empty name between commas"),
+    (f"{TRAIN} --weights net.prototxt", "net.prototxt: a text file where weights are expected; give a .caffemodel"),
+    (f"{TRAIN} --snapshot net.prototxt", "net.prototxt: a text file where a solver state is expected; give a .solverstate"),
     (f"{TRAIN} more", "unrecognized arguments: more"),
     (f"{TRAIN} --scal medium", "--scal.*'medium'"),
     (f"{TRAIN} --keep-snapshots -1", "keep_snapshots must be 0 or more, got -1"),
@@ -69,6 +80,8 @@ FLAGS = [
     (f"{TRAIN} --snapshot-budget nan", "snapshot_budget must be a share of the time below 100%, got nan"),
     (f"{TRAIN} --spares 1", "--spares 1: spares need --on-rank-loss shrink"),
     (f"{TRAIN} --min-ranks -1", "min_ranks must be 1 or more, got -1"),
+    (f"{TRAIN} --launch-groups 99", "--launch-groups 99: each rank has 1 instance(s); give as many groups or fewer, or --instances"),
+    (f"{TRAIN} --instances 2 --oversubscribe --launch-groups 3", "--launch-groups 3: each rank has 2 instance(s); give as many groups or fewer"),
     (f"{TRAIN} --min-ranks 9", "--min-ranks 9: the launch has .* rank(s) that train; start more ranks"),
     (f"{TRAIN} --gpu first", "--gpu takes 'all' or ids such as 0,2, got 'first'"),
     (f"{TRAIN} --gpu 0 --device cpu", "--device cpu and --gpu 0 say two things"),
@@ -80,7 +93,7 @@ FLAGS = [
     (f"{TRAIN} --compute replay:no.json", "no.json: no such file"),
     (f"{TRAIN} --compute replay:net.prototxt", "net.prototxt is no profile of scaffe time --profile"),
     (f"{TRAIN} --plan db", "db: is a directory"),
-    (f"{TRAIN} --plan w.caffemodel", "w.caffemodel: not a text file, so no plan"),
+    (f"{TRAIN} --plan image.png", "plan 'image.png': is a picture, which would be replaced"),
     (f"{TRAIN} --plan list", "list, line 1: expected 'work: way'"),
     (f"{TRAIN} --plan-seconds -1", "plan_seconds must be 0 or more, got -1"),
     (f"{TRAIN} --workspace-bytes lots", "--workspace-bytes.*'lots'"),
@@ -108,6 +121,7 @@ FLAGS = [
     (f"{TRAIN} --fromenv no_such_flag", "--fromenv no-such-flag: the environment has no FLAGS_no_such_flag"),
     (f"{TRAIN} --undefok=speed --spede 9", "unrecognized arguments: --spede"),
     ("train_net solver.prototxt", "train_net is one of Caffe's deprecated tools: use scaffe train --solver=FILE"),
+    (f"{TRAIN} --instances 9999 --oversubscribe", "9999 instances for a batch of .*; ask for at most"),
     (f"{TRAIN} --chain-size -2", "chain_size must be 0 or more, got -2"),
     (f"{TRAIN} --chunk-bytes -1", "chunk_bytes must be 0 or more, got -1"),
     (f"{TRAIN} --chunk-bytes 4M", "--chunk-bytes.*'4M'"),
@@ -151,14 +165,14 @@ FLAGS = [
     (f"{TRAIN} --run-config no.toml", "no.toml: no such file"),
     ("train --solver no", "no: no such file"),
     ("train --solver db", "db: is a directory"),
-    ("train --solver net.prototxt", 'net.prototxt:2: .*"SolverParameter" .*"name"'),
+    ("train --solver net.prototxt", "net.prototxt: a net where a solver is expected; give the prototxt that names it as net"),
     ("train --solver w.caffemodel", "w.caffemodel: not a prototxt"),
     ("train --solver image.png", "image.png: not a prototxt: a binary file"),
     ("test --model net.prototxt", "arguments are required: --weights"),
     ("test --model no --weights w.caffemodel", "no: no such file"),
-    ("test --model solver.prototxt --weights w.caffemodel", 'solver.prototxt:2: .*no field named "net"'),
+    ("test --model solver.prototxt --weights w.caffemodel", "solver.prototxt: a solver where a net is expected; give the file that it names as net"),
     ("test --model net.prototxt --weights no", "no: no such file"),
-    ("test --model net.prototxt --weights net.prototxt", "net.prototxt: not a binary NetParameter"),
+    ("test --model net.prototxt --weights net.prototxt", "net.prototxt: a text file where weights are expected"),
     ("test --model net.prototxt --weights w.caffemodel --iterations 0", "--iterations must be 1 or more, got 0"),
     ("test --model net.prototxt --weights w.caffemodel --iterations -3", "--iterations must be 1 or more, got -3"),
     ("test --model net.prototxt --weights w.caffemodel --instances 4096", "4096 instances need 4096 cores, and this rank has"),
@@ -167,7 +181,7 @@ FLAGS = [
     ("time --model no", "no: no such file"),
     ("time --model net.prototxt --phase BOTH", "--phase.*'BOTH'"),
     ("time --model net.prototxt --iterations 1.5", "--iterations.*'1.5'"),
-    ("time --model net.prototxt --iterations 1 --profile no/p.json", "no/p.json: .*no such f"),
+    ("time --model net.prototxt --iterations 1 --profile no/p.json", "profile 'no/p.json': no such folder: no"),
     ("time --model net.prototxt --iterations 1 --weights s.solverstate", "a solver state where weights are expected"),
     ("extract-features w.caffemodel net.prototxt ip f 1 --instances x:4096", "an instance on each 4096 cores needs a domain with 4096"),
     ("extract-features no net.prototxt ip f 1", "no: no such file"),
@@ -210,7 +224,7 @@ FLAGS = [
     ("upgrade-net w.caffemodel.h5 new.prototxt", "an HDF5 file has no old forms to upgrade"),
     ("upgrade-net image.png new.prototxt", "image.png: not a binary NetParameter"),
     ("upgrade-net net.prototxt no/new.prototxt", "no/new.prototxt: .*no such f"),
-    ("upgrade-solver net.prototxt new.prototxt", 'net.prototxt:2: .*no field named "name"'),
+    ("upgrade-solver net.prototxt new.prototxt", "net.prototxt: a net where a solver is expected"),
     ("classify image.png --model deploy.prototxt --weights w.caffemodel --instances 4096", "4096 instances need 4096 cores"),
     ("classify no.png --model deploy.prototxt --weights w.caffemodel", "image no.png: no such file"),
     ("classify list --model deploy.prototxt --weights w.caffemodel", "image list can't be decoded"),
@@ -225,7 +239,9 @@ FLAGS = [
     ("draw-net no net.dot", "no: no such file"),
     ("draw-net net.prototxt net.gif", "net.gif: .*known format.*.png .svg"),
     ("draw-net net.prototxt net.dot --rankdir UP", "--rankdir.*'UP'"),
-    ("models alexnot", "unknown model 'alexnot'; known models: .*alexnet"),
+    ("models alexnot", "unknown model 'alexnot'; did you mean 'alexnet'?"),
+    ("models transformer", "unknown model 'transformer'; known models: .*alexnet"),
+    ("extract-features w.caffemodel net.prototxt pi f 1", "no blob 'pi' in net 'SoftmaxRegression'; did you mean 'ip'?"),
     ("models lenet --batch 0", "batch must be 1 or more, got 0"),
     ("models lenet --classes -1", "classes must be 1 or more, got -1"),
     ("timeline no.json", "no.json: no such file"),
@@ -242,7 +258,9 @@ FLAGS = [
     ("simulate-instances no.json", "no.json: no such file"),
     ("simulate-instances net.prototxt", "net.prototxt is no profile of scaffe time --profile"),
     ("simulate-instances net.prototxt --cores 7", "7 cores can't be divided over 2 domains"),
-    ("simulate --net lenet --ranks 2 --cluster no", "unknown cluster 'no'; known: 8280 cluster-a"),
+    ("simulate --net lenet --ranks 1000000000000 --best --cluster ndr", "--ranks must be 1000000000 or less, got 1000000000000"),
+    ("simulate --net lenet --ranks 2 --cluster no", "unknown cluster 'no'; known: 8280 cluster-a .*, or the path of a .toml file"),
+    ("simulate --net lenet --ranks 2 --cluster clusterb", "unknown cluster 'clusterb'; did you mean 'cluster-b'?"),
     ("simulate --net lenet --ranks 2 --cluster net.prototxt.toml", "net.prototxt.toml: no such file"),
     ("device-query --gpu first", "--gpu takes .*'first'"),
 ]
@@ -259,8 +277,11 @@ OVER_RANKS = [
 
 SETTINGS = [
     ("workflow = ", "cluster.toml: Invalid value"),
-    ("speed = 9", "cluster.toml: unknown key 'speed'"),
+    ("speed = 9", "cluster.toml: unknown key 'speed' in [run]; known: workflow sync"),
+    ("chain-sizes = 9", "cluster.toml: unknown key 'chain-sizes' in [run]; did you mean 'chain-size'?"),
+    ("[computes]\nthreads = 2", "cluster.toml: unknown table [computes]; did you mean '[compute]'?"),
     ('workflow = "SC-X"', "cluster.toml: unknown workflow 'SC-X'"),
+    ('workflow = "sc_obr"', "cluster.toml: unknown workflow 'sc_obr'; did you mean 'SC-OBR'?"),
     ("workflow = 3", "cluster.toml: workflow must be a string, got 3"),
     ('chain-size = "8"', "cluster.toml: chain-size must be a whole number, got '8'"),
     ("chunk-bytes = 1.5", "cluster.toml: chunk-bytes must be a whole number, got 1.5"),
@@ -277,13 +298,24 @@ SETTINGS = [
 # One edit of solver.prototxt: old, new, said.
 
 SOLVERS = [
-    ("momentum: 0.9", "momentun: 0.9", 'solver.prototxt:5: .*no field named "momentun"'),
+    ("momentum: 0.9", "momentun: 0.9", 'solver.prototxt:5: .*no field named "momentun"; did you mean \'momentum\'?'),
+    ("momentum: 0.9", "weight-decay: 0.1", 'has no field named "weight-decay"; did you mean \'weight_decay\'?'),
+    ("momentum: 0.9", "type: Adam", "Expected string but found: 'Adam'; write it in quotes, \"Adam\""),
+    ("momentum: 0.9", "type: “Adam”", "solver.prototxt:5: .*; write plain quotes"),
+    ("momentum: 0.9", 'solver_mode: "GPU"', 'solver.prototxt:5: .*has no value named "GPU"; write it without quotes, GPU'),
+    ("momentum: 0.9", "// momentum: 0.9", "solver.prototxt:5: .*; a comment begins with #"),
+    ("max_iter: 4", "max_iter: 10,000", "solver.prototxt:6: .*; a comma ends a value: write the field before each value, and numbers without commas"),
+    ('net: "net.prototxt"', r'net: "C:\nets\x.prototxt"', "solver.prototxt:2: .*; write / in paths"),
+    ("momentum: 0.9", "batch_size: 8", 'solver.prototxt:5: Message type "SolverParameter" has no field named "batch_size"'),
     ("momentum: 0.9", 'momentum: "much"', 'solver.prototxt:5: .*parse float: "much"'),
     ("momentum: 0.9", "momentum: 0.9 momentum: 0.8", "solver.prototxt:5: .*momentum"),
     ("momentum: 0.9", "eval_type: 'detection'", "solver.prototxt:5: field eval_type is of SSD's Caffe; leave it out"),
-    ("momentum: 0.9", 'type: "SDG"', "unknown solver type 'SDG'; known types: .*SGD"),
+    ("momentum: 0.9", 'type: "SDG"', "unknown solver type 'SDG'; did you mean 'SGD'?"),
+    ("momentum: 0.9", 'type: "AMSGrad"', "unknown solver type 'AMSGrad'; known types: .*SGD"),
     ("momentum: 0.9", 'type: "Adam" solver_type: ADAM', "both type and the old solver_type are given"),
     ('"fixed"', '"constant"', "lr_policy 'constant' is unknown; known policies: fixed step exp"),
+    ('"fixed"', '"Multi_Step"', "lr_policy 'Multi_Step' is unknown; did you mean 'multistep'?"),
+    ('lr_policy: "fixed"', "", "lr_policy is missing; known policies: fixed step exp"),
     ('"fixed"', '"step"', "lr_policy 'step' needs a stepsize above 0, got 0"),
     ('"fixed"', '"step" stepsize: -1', "stepsize.*-1"),
     ('"fixed"', '"sigmoid" gamma: -1', "'sigmoid' needs a gamma of 0 or more, got -1"),
@@ -294,7 +326,7 @@ SOLVERS = [
     ('net: "net.prototxt"', 'net: "no.prototxt"', "no.prototxt: no such file"),
     ('net: "net.prototxt"', 'net: "db"', "db: is a directory"),
     ('net: "net.prototxt"', r'net: "net\000.prototxt"', r"solver.prototxt: net 'net\x00.prototxt' has a zero byte"),
-    ('net: "net.prototxt"', 'net: "solver.prototxt"', 'solver.prototxt:2: .*"NetParameter" .*"net"'),
+    ('net: "net.prototxt"', 'net: "solver.prototxt"', "solver.prototxt: a solver where a net is expected"),
     ('net: "net.prototxt"', 'net_param { layer { type: "Nothing" } }', "unknown type 'Nothing'"),
     ('"snap"', '"no/snap"', "snapshot_prefix 'no/snap': no such folder: no"),
     ("momentum: 0.9", "iter_size: 0", "iter_size must be 1 or more, got 0"),
@@ -320,7 +352,8 @@ SOLVERS = [
     ("momentum: 0.9", 'type: "RMSProp" rms_decay: 1', "'RMSProp': rms_decay must be at least 0 and below 1, got 1"),
     ("momentum: 0.9", 'type: "Adam" momentum2: 1', "'Adam': momentum2 must be at least 0 and below 1, got 1"),
     ("momentum: 0.9", 'weights: "no.caffemodel"', "no.caffemodel: no such file"),
-    ("momentum: 0.9", "device_id: -1 solver_mode: TPU", "solver.prototxt:5: .*TPU"),
+    ("momentum: 0.9", "device_id: -1 solver_mode: TPU", "solver.prototxt:5: .*TPU; known: CPU GPU"),
+    ("momentum: 0.9", 'weights: "w.caffemodel,,"', "weights 'w.caffemodel,,' have an empty name"),
     ("momentum: 0.9", "snapshot_format: JSON", "solver.prototxt:5: .*JSON"),
     ("momentum: 0.9", "}", "solver.prototxt:5: .*Expected identifier"),
     ("momentum: 0.9", 'net: "unfinished', "solver.prototxt:5: .*missing ending quote"),
@@ -329,21 +362,35 @@ SOLVERS = [
 # One edit of net.prototxt: old, new, said.
 
 NETS = [
-    ("num_output", "num_outputs", 'net.prototxt:10: .*InnerProductParameter" has no field named "num_outputs"'),
+    ("num_output", "num_outputs", 'net.prototxt:10: .*InnerProductParameter" has no field named "num_outputs"; did you mean \'num_output\'?'),
+    ('top: "ip"', 'top: "ip" num_output: 3', 'net.prototxt:9: Message type "LayerParameter" has no field named "num_output"; it is written in inner_product_param { }'),
+    ('top: "ip"', 'top: "ip" lr_mult: 3', 'has no field named "lr_mult"; it is written in param { }'),
+    ("num_output: 10", "num_output: 10 lr_mult: 3", 'has no field named "lr_mult"; it is written in param { }, outside of the braces'),
+    ('layer {\n  name: "ip" type: "InnerProduct"', 'layers {\n  name: "ip" type: "InnerProduct"', "has no value named \"InnerProduct\"; write 'layer {', whose types are strings, in place of 'layers {'"),
+    ('bottom: "ip" bottom: "label" top: "loss"', 'bottom: "ip" bottom: "data" top: "loss"', "scores of shape .*, classes on axis 1, need .* labels, got shape"),
+    ('top: "ip"', 'top: "ip" blobs_lr: 3', 'has no field named "blobs_lr"; write param { lr_mult: }'),
+    ("num_output: 10", 'num_output: 10 bottom: "data"', 'has no field named "bottom"; it is written outside of the braces'),
     ("batch_size: 8", "batch_size: many", "net.prototxt:6: .*Couldn't parse integer: many"),
     ("batch_size: 8", "batch_size: -8", "net.prototxt:6: .*out of range: -8"),
     ("batch_size: 8", "batch_size: 0", "layer 'images' (Data): batch_size must be 1 or more, got 0"),
-    ("backend: LMDB", "backend: MDB", 'Enum type "DataParameter.DB" has no value named MDB'),
-    ('"InnerProduct"', '"InnerProdukt"', "layer 'ip': unknown type 'InnerProdukt'; known types: .*InnerProduct"),
+    ("backend: LMDB", "backend: MDB", 'Enum type "DataParameter.DB" has no value named MDB; did you mean \'LMDB\'?'),
+    ("backend: LMDB", "backend: HDF5", "net.prototxt:6: Enum type .* has no value named HDF5; known: LEVELDB LMDB"),
+    ('"InnerProduct"', '"InnerProdukt"', "layer 'ip': unknown type 'InnerProdukt'; did you mean 'InnerProduct'?"),
+    ('"InnerProduct"', '"Dense"', "layer 'ip': unknown type 'Dense'; known types: .*InnerProduct"),
     ('"InnerProduct"', '""', "layer 'ip': unknown type ''"),
     ('"InnerProduct"', '"Axpy"', "net.prototxt:9: layer 'ip': type Axpy is of SENet's Caffe; use Reshape"),
     ("num_output", "scale_bias: true num_output", 'net.prototxt:10: .*has no field named "scale_bias"'),
     ('top: "ip"', 'top: "ip" permute_param { }', "net.prototxt:9: layer 'ip' (InnerProduct): field permute_param is of SSD's"),
     ('top: "ip"', 'top: "ip" engine: "MKL2017"', "net.prototxt:9: layer 'ip' (InnerProduct): engine \"MKL2017\" is of Intel's"),
-    ('"xavier"', '"xaver"', "layer 'ip': unknown filler 'xaver'; known fillers: .*xavier"),
-    ('bottom: "ip"', 'bottom: "pi"', "layer 'loss': no layer before it produces its bottom 'pi'; blobs so far: data label ip"),
-    ('top: "ip"', 'top: "label"', "layer 'loss': no layer before it produces its bottom 'ip'"),
-    ('name: "ip"', 'name: "loss"', "two layers are called 'loss': number .* give each a name of its own"),
+    ('"xavier"', '"xaver"', "layer 'ip': unknown filler 'xaver'; did you mean 'xavier'?"),
+    ('"xavier"', '"orthogonal"', "layer 'ip': unknown filler 'orthogonal'; known fillers: .*xavier"),
+    ('bottom: "ip"', 'bottom: "pi"', "layer 'loss': no layer before it produces its bottom 'pi'; did you mean 'ip'?"),
+    ('top: "ip"', 'top: "label"', "layer 'loss': no layer before it produces its bottom 'ip'; blobs so far: data label"),
+    ('bottom: "data"', 'bottom: "loss"', "layer 'ip': no layer before it produces its bottom 'loss'; layer 'loss' (SoftmaxWithLoss) does, behind it: write it before"),
+    ('top: "label"', 'top: "label" include { phase: TEST }', "layer 'images' (Data) does, but is of the phase TEST alone: give the phase TRAIN one, or change its rules"),
+    ('top: "label"', 'top: "label" include { stage: "deploy" }', "layer 'images' (Data) does, but is left out by its rules: give the phase TRAIN one"),
+    ('bottom: "ip" bottom: "label"', 'bottom: "label" bottom: "ip"', "bottom 0 has shape .*, as labels have, and bottom 1 .*write the bottom of the scores first"),
+    ('top: "ip"', 'top: "more" inner_product_param { num_output: 2 } } layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip"', "2 layers with parameters are called 'ip' (InnerProduct with top 'more', InnerProduct with top 'ip'); give each a name of its own"),
     ("scale: 0.00390625", "scale: inf", "net.prototxt:5: scale must be a finite number, got inf"),
     ('"xavier"', '"constant" value: nan', "net.prototxt:10: value must be a finite number, got nan"),
     ('top: "ip"', 'top: "ip" param { lr_mult: nan }', "net.prototxt:9: lr_mult must be a finite number, got nan"),
@@ -412,6 +459,7 @@ LAYERS = [
     ("EuclideanLoss x v", "", "(2, 4, 8, 8) and (2, 6)"),
     ("Accuracy v l", "accuracy_param { top_k: 7 }", "top_k 7 needs as many classes"),
     ("SoftmaxWithLoss v l", "softmax_param { axis: 3 }", "axis 3 of a bottom of shape (2, 6)"),
+    *((f"{kind} l v", "", f"({kind}): bottom 0 has shape (2,), as labels have, and bottom 1 (2, 6), as scores have; write the bottom of the scores first") for kind in ("SoftmaxWithLoss", "Accuracy", "HingeLoss", "MultinomialLogisticLoss")),
     ("SoftmaxWithLoss v", "", "takes 2 bottoms (the prediction, labels), got 1"),
     ("ContrastiveLoss v v", "", "takes 3 bottoms (a, b, are they alike), got 2"),
     ("InfogainLoss v l", "", "(InfogainLoss): .*source"),
@@ -538,9 +586,11 @@ SEALED = {"snap_iter_4.caffemodel": "--weights", "last.solverstate": "--snapshot
 DAMAGED = "damaged, or changed by another program (.*copy it again, or go back to an older snapshot"
 LINK, BLOB = "is a link into another file", "data/ip/0"
 FILES = [
+    ("a solver in UTF-16", TRAIN, lambda: Path("solver.prototxt").write_text(Path("solver.prototxt").read_text(), "utf-16"), "solver.prototxt: a text in UTF-16; save it as UTF-8"),
+    ("a net in another encoding", TRAIN, lambda: Path("net.prototxt").write_bytes(b"\n# caf\xe9\n" + Path("net.prototxt").read_bytes()), "net.prototxt:2: the byte 0xe9 is not UTF-8; save it as UTF-8"),
     ("empty weights", WEIGHTS, cut("w.caffemodel", 0), "w.caffemodel: no layers in it"),
     ("cut weights", WEIGHTS, cut("w.caffemodel", 0.6), "w.caffemodel: not a binary NetParameter"),
-    ("weights of another shape", WEIGHTS, lambda: edit("net.prototxt", "t: 10", "t: 12"), "layer 'ip', blob 0: shape (12, 16) in the net, (10, 16) in the file"),
+    ("weights of another shape", WEIGHTS, lambda: edit("net.prototxt", "t: 10", "t: 12"), "layer 'ip', blob 0: shape (12, 16) in the net, (10, 16) in the file; to learn layer 'ip' anew, rename it in the net"),
     ("weights without a blob", WEIGHTS, weights(lambda layer: layer.blobs.pop()), "layer 'ip': 2 parameter blobs in the net, 1 in the file"),
     ("weights with a blob more", WEIGHTS, weights(lambda layer: layer.blobs.add(data=[1])), "layer 'ip': 2 parameter blobs in the net, 3 in the file"),
     ("weights with too few values", WEIGHTS, weights(lambda layer: layer.blobs[0].data.pop()), "159 values in the file for shape (10, 16)"),
@@ -654,6 +704,89 @@ RECORDS = [
     ("no Datum", sixth(b"\xff\xff\xff"), "record '00000005': 3 bytes that are not a Datum"),
 ]
 
+# An output that may not replace what is there: the command, and what is said. `link` and `hard` are links to what they name.
+
+LOG = "a.log"
+OUTPUTS = [
+    (f"{TRAIN} --metrics null.prom", "metrics 'null.prom': is a device or a pipe; name a file"),
+    (f"{TRAIN} --plan solver.prototxt", "plan 'solver.prototxt': is an input of this command, solver.prototxt; name another file"),
+    (f"{TRAIN} --plan deploy.prototxt", "plan 'deploy.prototxt': is a net's prototxt, which would be replaced; remove it, or name another file"),
+    (f"{TRAIN} --plan w.caffemodel", "plan 'w.caffemodel': is weights"),
+    (f"{TRAIN} --timeline solver.prototxt", "timeline 'solver.prototxt': is an input of this command"),
+    (f"{TRAIN} --timeline link", "timeline 'link': is an input of this command, net.prototxt"),
+    (f"{TRAIN} --timeline hard", "timeline 'hard': is an input of this command, net.prototxt"),
+    (f"{TRAIN} --timeline w.caffemodel.h5", "timeline 'w.caffemodel.h5': is weights"),
+    (f"{TRAIN} --timeline s.solverstate", "timeline 's.solverstate': is a solver state"),
+    (f"{TRAIN} --timeline s.solverstate.h5", "timeline 's.solverstate.h5': is a solver state"),
+    (f"{TRAIN} --timeline db/data.mdb", "timeline 'db/data.mdb': is a database"),
+    (f"{TRAIN} --run-config c.toml --timeline c.toml", "timeline 'c.toml': is an input of this command, c.toml"),
+    (f"{TRAIN} --metrics net.prom", "metrics 'net.prom': is a net's prototxt"),
+    ("time --model net.prototxt --iterations 1 --profile net.prototxt", "profile 'net.prototxt': is an input of this command"),
+    ("time --model net.prototxt --iterations 1 --profile deploy.prototxt", "profile 'deploy.prototxt': is a net's prototxt"),
+    ("time --model lists.prototxt --iterations 1 --profile list", "profile 'list': is an input of this command, list"),
+    ("time --model lists.prototxt --iterations 1 --plan data.h5", "plan 'data.h5': is an input of this command, data.h5"),
+    ("time --model writes.prototxt --iterations 1", "file_name 'w.caffemodel.h5': is weights"),
+    ("extract-features w.caffemodel net.prototxt ip w.caffemodel 1 --db npy", "ip 'w.caffemodel': is an input of this command"),
+    ("extract-features w.caffemodel net.prototxt ip w.caffemodel.h5 1 --db hdf5", "ip 'w.caffemodel.h5': is weights"),
+    (f"plot-log {LOG} --csv {LOG}", f"--csv '{LOG}': is an input of this command, {LOG}; name another file"),
+    (f"plot-log {LOG} --csv solver.prototxt", "--csv 'solver.prototxt': is a solver's prototxt"),
+    (f"plot-log {LOG} out.svg", "picture 'out.svg': is an input of this command"),
+    ("compute-image-mean db list.prototxt", "mean file 'list.prototxt': is a prototxt"),
+    ("compute-image-mean db image.png", "mean file 'image.png': is a picture"),
+    ("compute-image-mean db w.caffemodel", "mean file 'w.caffemodel': is weights"),
+    ("inspect-db db --plot net.png", "--plot 'net.png': is a net's prototxt"),
+    ("upgrade-net net.prototxt net.prototxt", "OUT 'net.prototxt': is an input of this command"),
+    ("upgrade-net net.prototxt w.caffemodel", "OUT 'w.caffemodel': is weights"),
+    ("upgrade-net net.prototxt solver.prototxt", "OUT 'solver.prototxt': is a solver's prototxt"),
+    ("upgrade-net net.prototxt s.solverstate", "OUT 's.solverstate': is a solver state"),
+    ("upgrade-solver solver.prototxt hard", "OUT 'hard': is a net's prototxt"),
+    ("upgrade-solver solver.prototxt solver.prototxt", "OUT 'solver.prototxt': is an input of this command"),
+    ("draw-net net.prototxt net.dot", "picture 'net.dot': is an input of this command, net.prototxt"),
+    ("draw-net net.prototxt w.svg", "picture 'w.svg': is weights"),
+    ("classify a.npy a.npy --model deploy.prototxt --weights w.caffemodel", "scores 'a.npy': is an input of this command"),
+    ("detect windows.csv windows.csv --model deploy.prototxt --weights w.caffemodel", "OUT 'windows.csv': is an input of this command"),
+    ("simulate-instances p.json --plot p.png", "--plot 'p.png': is an input of this command"),
+    ("simulate --net lenet --ranks 2 --cluster 8280 --profile p.json --timeline p.json", "--timeline 'p.json': is an input of this command"),
+    ("make-data word_lm . --text words.txt", "OUT_DIR's './words.txt': is an input of this command"),
+]
+
+
+def outputs() -> None:
+    """Make what the rows of OUTPUTS name."""
+    os.symlink("net.prototxt", "link")
+    os.link("net.prototxt", "hard")
+    os.symlink(os.devnull, "null.prom")
+    for name, of in (("net.prom", "net.prototxt"), ("net.png", "net.prototxt"), ("net.dot", "net.prototxt"), ("w.svg", "w.caffemodel")):
+        os.symlink(of, name) if name == "net.dot" else shutil.copy(of, name)
+    Path(LOG).write_text(log_specimens.whole())
+    os.link(LOG, "out.svg")
+    for name in ("p.json", "c.toml", "a.npy", "windows.csv", "words.txt"):
+        Path(name).write_text("# of the user's\n")
+    os.link("p.json", "p.png")
+    Path("list.prototxt").write_text("layer { of a fork, which scaffe can't read")
+    Path("lists.prototxt").write_text(behind_inputs("HDF5Data", 'hdf5_data_param { source: "h5_list" batch_size: 2 }') + 'layer { name: "i" type: "ImageData" top: "i" image_data_param { source: "list" } }')
+    Path("writes.prototxt").write_text(behind_inputs("HDF5Output", 'hdf5_output_param { file_name: "w.caffemodel.h5" }'))
+
+
+# What is no file, given where one is read: no memory is filled, and nothing waits for another program.
+
+SPECIAL = [
+    "train --solver {}", f"{TRAIN} --weights {{}}", f"{TRAIN} --snapshot {{}}", f"{TRAIN} --run-config {{}}", f"{TRAIN} --plan {{}}",
+    f"{TRAIN} --compute replay:{{}}", "train --flagfile {}", "time --model {}", "test --model net.prototxt --weights {}",
+    "plot-log {} out.png", "watch {} --once", "timeline {}", "simulate-instances {}", "simulate --net lenet --ranks 2 --cluster {}.toml",
+    "upgrade-net {} new.prototxt", "upgrade-solver {} new.prototxt", "draw-net {} new.svg", "convert-imageset . {} new", "convert-mnist {} {} new",
+    "classify {} --model deploy.prototxt --weights w.caffemodel", "classify image.png --model deploy.prototxt --weights w.caffemodel --labels {}",
+    "classify image.png --model deploy.prototxt --weights w.caffemodel --mean {}.npy", "detect {}.csv new.csv --model deploy.prototxt --weights w.caffemodel",
+    "inspect-db {}", "compute-image-mean {} new", "make-data word_lm new --text {}", "time --model special.prototxt --iterations 1",
+]
+
+
+def special() -> None:
+    """Make a named pipe, by the names that the rows of SPECIAL have for it, and a net of what is listed in it."""
+    for name in ("pipe", "pipe.toml", "pipe.npy", "pipe.csv"):
+        os.mkfifo(name)
+    Path("special.prototxt").write_text(behind_inputs("HDF5Data", 'hdf5_data_param { source: "pipe" batch_size: 2 }'))
+
 
 def table() -> list[Wrong]:
     """Return all rows."""
@@ -678,6 +811,8 @@ def table() -> list[Wrong]:
         Wrong(f"data.h5: {name}", "time --model it.prototxt --iterations 1", said, lambda change=change: (Path("it.prototxt").write_text(source), h5("data.h5", change)()))
         for name, change, said in ROWS_H5
     ]
+    rows += [Wrong(f"scaffe {command}", command, said, outputs) for command, said in OUTPUTS]
+    rows += [Wrong(f"scaffe {words.replace('{}', 'pipe')}", words.replace("{}", "pipe"), "is a device or a pipe; name a file|not a directory", special) for words in SPECIAL]
     rows += [Wrong(f"db: {name}", TRAIN, said, make) for name, make, said in DATABASES]
     rows += [Wrong(f"db: {name}", TRAIN, said, make, alone=True) for name, make, said in RECORDS]
     return rows

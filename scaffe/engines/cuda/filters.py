@@ -19,6 +19,7 @@ import numpy as np
 from scaffe.blob import Shape
 from scaffe.choices import Choices, Work
 from scaffe.engines.cuda import kernel_choice
+from scaffe.engines.cuda.column_passes import ColumnPasses
 from scaffe.engines.cuda.cudnn import BIAS, FIRST, IMAGES, LAST, MAPS, UIDS, WEIGHTS, Cudnn, CudnnKernel, Pass, Problem
 from scaffe.engines.cuda.forms import TYPES, last_shape
 from scaffe.engines.cuda.launcher import Launcher
@@ -26,6 +27,7 @@ from scaffe.engines.cuda.layouts import BF16, add_row_bias, channels_first, chan
 
 ALIGNMENT = 16  # bytes, of operands of the library's kernels
 PERIOD = 1_000_003  # of the random numbers over which kernels are timed
+COLUMNS = "columns"  # in place of a kernel's name
 # Of a result's largest magnitude: twice what sums of rounded numbers differ by, and far less than a wrong kernel does.
 TOLERANCE = {"float32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}
 
@@ -107,12 +109,13 @@ class Filters:
         return self.problem.work(one) + (" and bias" if biased else "")
 
     def kernel(self, one: Pass, biased: bool = False) -> FilterKernel | None:
-        """Return the kernel of a pass, None where cuDNN has none."""
+        """Return the kernel of a pass, None where cuDNN has none that is right."""
         if (one, biased) not in self._chosen:
             name = self.choices.of(self.work(one, biased), "")
             key, known = (self.problem, one, biased, name, self.limit), self.library.known
             if key not in known:
-                known[key] = kernel_choice.choose(self._candidates(one, biased, name), name, self.limit)
+                candidates = self._candidates(one, biased, name) if name != COLUMNS else ()
+                known[key] = kernel_choice.choose(candidates, name, self.limit)
             self._chosen[one, biased] = known[key]
         return self._chosen[one, biased]
 
@@ -122,7 +125,10 @@ class Filters:
         return Work(partial(self.time, one, biased), self.problem.products, circumstances)
 
     def time(self, one: Pass, biased: bool) -> dict[str, float]:
-        """Return the seconds of a pass by each kernel, over arrays of its own; {} without memory for these."""
+        """Return the seconds of a pass by each kernel that is right, over arrays of its own.
+
+        Return {} without memory for these, and COLUMNS alone where kernels were wrong and none is right.
+        """
         try:
             found = self._time(one, biased)
         except MemoryError:
@@ -138,10 +144,13 @@ class Filters:
         def runner(chosen: FilterKernel) -> Callable[[], None]:
             return lambda: self._run(chosen, one, self.operands(**sides), sides[one.result], bias)
 
-        engine, tolerance = self.engine, TOLERANCE[self.problem.compute]
-        agreement = kernel_choice.Agreement(engine.gpu.xp, sides[one.result].array, tolerance, engine.buffers)
-        candidates = self._candidates(one, biased)
-        return kernel_choice.time(candidates, self.limit, runner, engine.elapsed, agreement)
+        engine, result = self.engine, sides[one.result]
+        arrays = {role: side.array for role, side in sides.items()}
+        expected = ColumnPasses(engine, self.problem).result(one, arrays, result.is_last, bias)
+        tolerance = TOLERANCE[self.problem.compute]
+        agreement = kernel_choice.Agreement(engine.gpu.xp, result.array, expected, tolerance, engine.buffers)
+        found = kernel_choice.time(self._candidates(one, biased), self.limit, runner, engine.elapsed, agreement)
+        return found or ({COLUMNS: 1.0} if agreement.wrong else {})  # of one way the seconds don't count
 
     def operands(self, **sides: Side) -> Operands:
         """Return the operands of passes, from arrays by role."""

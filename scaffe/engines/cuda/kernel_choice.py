@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from scaffe.choices import seconds
-from scaffe.engines.cuda.layouts import BF16
+from scaffe.engines.cuda.column_passes import float32_of
 from scaffe.errors import CudnnError
 from scaffe.monitor.log import log
 
@@ -56,16 +56,17 @@ def choose(kernels: Iterable[K], name: str, limit: float) -> K | None:
 
 
 class Agreement:
-    """Whether kernels compute the same: compares the result of each with that of the first.
+    """Whether kernels compute what a reference does.
 
-    `result` is the array that they write, float32 or the bits of bfloat16; `tolerance` is the difference allowed, as a
-    part of its largest magnitude. `buffers` returns their scratch memory, as bytes.
+    `result` is the array that they write, float32 or the bits of bfloat16; `expected` what it should be, in float32;
+    `tolerance` the difference allowed, as a part of its largest magnitude. `buffers` returns their scratch memory, as
+    bytes. `wrong` counts the kernels that did not agree.
     """
 
-    def __init__(self, xp: Any, result: Any, tolerance: float, buffers: Callable[[], Iterable[Any]]):
-        self.xp, self.result, self.tolerance, self.buffers = xp, result, tolerance, buffers
-        self.expected: Any = None
-        self.scale = 0.0
+    def __init__(self, xp: Any, result: Any, expected: Any, tolerance: float, buffers: Callable[[], Iterable[Any]]):
+        self.xp, self.result, self.expected, self.buffers = xp, result, expected, buffers
+        self.scale = max(float(xp.absolute(expected).max()) * tolerance, 1e-30)
+        self.wrong = 0
 
     def spoil(self) -> None:
         """Write NaN into the result and all scratch memory, before a kernel runs."""
@@ -73,20 +74,16 @@ class Agreement:
             memory[...] = NAN_BYTE
 
     def distance(self) -> float:
-        """Return how far the result is from the first one: 1 is the tolerance, NaN a result that has NaN."""
-        result = self._values()
-        if self.expected is None:
-            self.expected = result.copy()
-            self.scale = max(float(self.xp.absolute(self.expected).max()) * self.tolerance, 1e-30)
-        return float(self.xp.absolute(result - self.expected).max()) / self.scale
+        """Return how far the result is from what is expected: 1 is the tolerance, NaN a result that has NaN."""
+        return float(self.xp.absolute(float32_of(self.xp, self.result) - self.expected).max()) / self.scale
 
-    def _values(self) -> Any:
-        """Return the result in float32."""
-        if self.result.dtype != BF16:
-            return self.result
-        halves = self.xp.zeros((self.result.size, 2), BF16)
-        halves[:, 1] = self.result.reshape(-1)
-        return halves.view(np.float32)
+    def agrees(self, name: str) -> bool:
+        """Return whether the result of a kernel is right; log and count one that is not."""
+        apart = self.distance()
+        if not apart <= 1:
+            self.wrong += 1
+            log.warning("Plan: left out %s: its result is %.3g tolerances off that of columns", name, apart)
+        return apart <= 1
 
 
 def time(
@@ -112,9 +109,6 @@ def time(
             run = runner(kernel)
             agreement.spoil()
             run()
-            apart = agreement.distance()
-            if not apart <= 1:
-                log.warning("Plan: left out %s: its result is %.3g tolerances off the first plan's", kernel.name, apart)
-                continue
-            found[kernel.name] = seconds(run, min(found.values(), default=float("inf")), measure)
+            if agreement.agrees(kernel.name):
+                found[kernel.name] = seconds(run, min(found.values(), default=float("inf")), measure)
     return found

@@ -120,8 +120,9 @@ class Pair:
         self.y = Memory(engine, described.desc(lib.QUERY_DST, dst))
         relu = fusable_relu(owner.layer)
         rectified = engine.rectified(described, relu.slope) if relu else None
-        self.deferred = DeferredValues(None, self._write_unrectified) if rectified else None
         self.run_forward = Primitive(engine, rectified or described, {lib.ARG_DST: self.y})
+        between = DeferredValues(None, self._write_unrectified, again=self.run_forward.run)
+        self.deferred = between if rectified else None
         self.run_unrectified: Primitive | None = None
         self.run_weights: Primitive | None = None
         self.product: PixelProduct | StridedProduct | None = None  # in the place of `run_weights`

@@ -28,15 +28,25 @@ class DeferredValues(Form):
     """Values of a blob inside a chain, not computed: `write(array)` computes them on request.
 
     `result` is what the next layer assigns to its top, once. `fused` computes the chain's backward pass; where it is
-    None, each layer computes its own.
+    None, each layer computes its own. `again` computes the result anew, where `write` overwrites it.
     """
 
-    def __init__(self, fused: FusedPrimitives | None, write: Callable[[Any], None]):
-        self.fused, self._write = fused, write
+    def __init__(
+        self,
+        fused: FusedPrimitives | None,
+        write: Callable[[Any], None],
+        again: Callable[[], None] | None = None,
+    ):
+        self.fused, self._write, self._again = fused, write, again
         self.result: Memory | DeferredValues | None = None
 
     def store(self, array: Any) -> None:
         self._write(array)
+
+    def look(self, array: Any) -> None:
+        self._write(array)
+        if self._again is not None:
+            self._again()
 
     def with_result(self, result: Memory | DeferredValues) -> DeferredValues:
         """Set what the next layer assigns to its top; return this."""

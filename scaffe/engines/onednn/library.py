@@ -43,7 +43,20 @@ POOLING_MAX, POOLING_AVG_INCLUDE_PADDING, POOLING_AVG_EXCLUDE_PADDING = 511, 767
 LRN_ACROSS_CHANNELS = 2815
 SOFTMAX_ACCURATE = 196608
 
-ISA_AVX512, ISA_BF16, ISA_AMX = 0x20, 0x80, 0x800  # bits of dnnl_cpu_isa_t
+ISA_AVX512, ISA_BF16 = 0x20, 0x80  # bits of dnnl_cpu_isa_t
+ISAS = {
+    0x1: "SSE4.1",
+    0x3: "AVX",
+    0x7: "AVX2",
+    0xF: "AVX2 with VNNI",
+    0x1F: "AVX2 with VNNI 2",
+    0x27: "AVX-512",
+    0x67: "AVX-512 with VNNI",
+    0xE7: "AVX-512 with BF16",
+    0x1EF: "AVX-512 with FP16",
+    0xFEF: "AVX-512 with AMX",
+    0x1FEF: "AVX-512 with AMX FP16",
+}
 
 QUERY_IMPL_INFO_STR, QUERY_STRIDES = 8, 14
 QUERY_INNER_BLOCKS, QUERY_INNER_SIZES, QUERY_INNER_AXES = 263, 264, 265
@@ -165,9 +178,17 @@ class Library:
 
     @property
     def isa(self) -> int:
-        """The instruction sets that the library uses on this CPU, as bits of dnnl_cpu_isa_t."""
+        """The instruction sets that the library uses on this CPU, as bits of dnnl_cpu_isa_t.
+
+        ONEDNN_MAX_CPU_ISA may limit them.
+        """
         found: int = self.dll.dnnl_get_effective_cpu_isa()
         return found
+
+    @property
+    def isa_name(self) -> str:
+        """The widest instruction set that the library uses on this CPU, such as AVX2."""
+        return ISAS.get(self.isa, f"oneDNN set {self.isa:#x}")
 
     def _declare(self) -> None:
         for name, arguments in _CREATE.items():

@@ -80,7 +80,7 @@ class Onednn(Reference):
         """Warn where bfloat16 is emulated. Raise OnednnError where it is not even that."""
         isa = self.library.isa
         if not isa & lib.ISA_AVX512:
-            raise OnednnError("bf16 needs a CPU with AVX-512, which this one lacks; compute in float32")
+            raise OnednnError(f"bf16 needs AVX-512, oneDNN uses {self.library.isa_name} here; compute in float32")
         if not isa & lib.ISA_BF16:
             _warn_of_emulation()
 

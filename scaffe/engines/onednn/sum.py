@@ -23,11 +23,9 @@ class SumPrimitive:
     ):
         self.operands = [Operand(engine, desc) for _ in coeffs]
         self.total = pooled(engine, desc) if gradient else Memory(engine, desc)
-        if can_rectify(coeffs):
-            described, self.places = _binary(engine, desc, slope), [lib.ARG_SRC, lib.ARG_SRC_1]
-        else:
-            described, self.places = _sum(engine, desc, coeffs), [lib.ARG_MULTIPLE_SRC + k for k in range(len(coeffs))]
-        self.run = Primitive(engine, described, {lib.ARG_DST: self.total})
+        many = [lib.ARG_MULTIPLE_SRC + k for k in range(len(coeffs))]
+        self.places = [lib.ARG_SRC, lib.ARG_SRC_1] if can_rectify(coeffs) else many
+        self.run = Primitive(engine, _describe(engine, desc, coeffs, slope), {lib.ARG_DST: self.total})
 
     def of(self, parts: Sequence[Values]) -> Memory:
         """Return the sum; the next call overwrites it."""
@@ -44,16 +42,18 @@ def can_rectify(coeffs: Sequence[float]) -> bool:
 
 
 def best_layout(engine: Onednn, desc: Desc, coeffs: Sequence[float]) -> Desc:
-    """Return `desc`, or the plain layout where oneDNN's sum is not fast in it, as with padded channels."""
+    """Return `desc`, or the plain layout where oneDNN's sum is not fast in it, as with padded channels or SSE4.1."""
     try:
-        if not can_rectify(coeffs):
-            _sum(engine, desc, coeffs)
+        _describe(engine, desc, coeffs)
         return desc
     except NoFastForm:
         return engine.plain(desc.shape, desc.kind)
 
 
-def _sum(engine: Onednn, desc: Desc, coeffs: Sequence[float]) -> PrimitiveDesc:
+def _describe(engine: Onednn, desc: Desc, coeffs: Sequence[float], slope: float | None = None) -> PrimitiveDesc:
+    """Return oneDNN's sum, or its binary addition where a ReLU can follow. Raise NoFastForm where it is not fast."""
+    if can_rectify(coeffs):
+        return _binary(engine, desc, slope)
     count = len(coeffs)
     given = engine.handle, desc, count, floats(coeffs), handles([desc] * count), engine.attributes
     return engine.describe("sum", *given, shapes=desc.shape)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from scaffe.devices.threads import explain
 from scaffe.errors import ScaffeError, add_note
 from scaffe.parallel.instances.binding import bind, bind_blas
 from scaffe.parallel.instances.gradient_sums import BrokenOffError
@@ -27,8 +28,8 @@ class Crew:
     `start(work)` makes each thread call `work(instance)`; instances of group g of `groups` start g times `delay`
     seconds later (ParaX, section 4.4). The groups have instances of each domain. `join` waits for all. Meanwhile the
     calling thread is free, to advance messages. `failed(error)`, if given, is called at once by the thread whose work
-    raises, so that others stop waiting for it. Each thread calls `prepare(instance)` before its first work. Use the
-    crew as a context manager, or call `close`.
+    raises, so that others stop waiting for it. A thread starts with its first work, before which it calls
+    `prepare(instance)`. Use the crew as a context manager, or call `close`.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Crew:
         self._failed = failed
         self._calls: list[SimpleQueue[Work | None]] = [SimpleQueue() for _ in places]
         self._ends: dict[int, BaseException | None] = {}  # of the last work, by instance: its error, if any
+        self._at_work = 0  # instances 0 to one below it have the last work
         self._ended = Condition()
         self._running = self._delays = self._closed = False
         self._unbind_blas = bind_blas()
@@ -51,20 +53,34 @@ class Crew:
         self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
         for place, thread in zip(places, self._threads, strict=True):
             thread.name = f"instance {place.instance}"
-            thread.start()
 
     def start(self, work: Work, delay: bool = True) -> None:
         """Make each thread call `work(instance)`, without the groups' `delay` if False; the last must be joined.
 
-        Raise ScaffeError once closed, since no thread would answer.
+        Raise ScaffeError once closed, since no thread would answer, and where a thread can't be started.
         """
+        self._start(work, len(self._threads), delay)
+
+    def _start(self, work: Work, count: int, delay: bool) -> None:
+        """Make the threads of the first `count` instances call `work(instance)`."""
         assert not self._running, "the crew is at work"
         if self._closed:
             raise ScaffeError("the instances' threads have ended, since the solver is closed; make another")
+        for thread in self._threads[:count]:
+            self._open(thread)
         self._ends, self._running, self._has_failed = {}, True, False
-        self._delays = delay
-        for calls in self._calls:
+        self._at_work, self._delays = count, delay
+        for calls in self._calls[:count]:
             calls.put(work)
+
+    def _open(self, thread: Thread) -> None:
+        """Start a thread that has had no work yet. Raise ScaffeError where the process may have no more."""
+        try:
+            if thread.ident is None:
+                thread.start()
+        except RuntimeError as error:
+            text = explain(error)
+            raise ScaffeError(f"{thread.name} of {len(self.places)}: {text}; ask for fewer instances") from None
 
     @property
     def is_idle(self) -> bool:
@@ -100,7 +116,7 @@ class Crew:
         return current_thread() in self._threads
 
     def _all_ended(self) -> bool:
-        return len(self._ends) == len(self._threads)
+        return len(self._ends) == self._at_work
 
     def _wait(self) -> None:
         """Wait for all threads. Python handles a signal that comes just before a wait only after it."""
@@ -116,23 +132,24 @@ class Crew:
     def build(self, make: Callable[[int], T]) -> list[T]:
         """Return make(instance) of all instances, each called in the instance's thread, so that it touches its memory.
 
-        Instance 0's comes first: it fills what the process loads once, and reports what is wrong with all.
+        Instance 0's comes first: it fills what the process loads once, and reports what is wrong with all, such as a
+        batch with fewer samples than instances, before the other threads start.
         """
         made: dict[int, T] = {}
         wrong: list[Exception] = []  # with all of them
 
         def build_first(instance: int) -> None:
-            if instance == 0:
-                try:
-                    made[0] = make(0)
-                except USER_ERRORS as error:
-                    wrong.append(error)
+            try:
+                made[instance] = make(instance)
+            except USER_ERRORS as error:
+                wrong.append(error)
 
         def build(instance: int) -> None:
             if instance not in made:
                 made[instance] = make(instance)
 
-        self.run(build_first)
+        self._start(build_first, 1, delay=False)
+        self.join()
         if wrong:
             raise wrong[0]
         self.run(build)
@@ -144,7 +161,8 @@ class Crew:
         for calls in self._calls:
             calls.put(None)
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
         self._unbind_blas()
 
     def __enter__(self) -> Crew:

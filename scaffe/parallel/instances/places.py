@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from readers import share
-from scaffe.errors import ScaffeError, SplitError
+from scaffe.errors import ScaffeError
 from scaffe.parallel.instances.topology import Domain, Topology, ranges
 
 
@@ -111,12 +111,3 @@ def _part(cores: tuple[int, ...], i: int, of: int) -> tuple[int, ...]:
     if of > len(cores):
         return cores[i * len(cores) // of :][:1]
     return cores[slice(*share(len(cores), i, of))]
-
-
-def check_batch(batch: int, ranks: int, instances: int) -> None:
-    """Raise SplitError unless each instance of each rank gets a sample of a batch."""
-    if batch < ranks * instances:
-        over = f"{ranks} ranks x {instances} instances" if ranks > 1 else f"{instances} instances"
-        most = batch // ranks
-        advice = f"ask for at most {most} instances" if most else f"start at most {batch} ranks"
-        raise SplitError(f"{over} for a batch of {batch} samples; {advice}, or a larger batch")

@@ -8,7 +8,7 @@ from collectives import tune
 from collectives.errors import ArgumentError, CollectiveError
 from collectives.model.clusters import ETHERNET, INFINIBAND, find_cluster
 from collectives.tuning.modelled import model_rows, shape_rows, shapes
-from collectives.tuning.table import FABRIC, SHIPPED, TCP, Row, Shape, Table, check_writable, load
+from collectives.tuning.table import FABRIC, SHIPPED, TCP, Row, Shape, Table, check_writable, load, present
 
 EIGHT = Shape(8, 1, TCP)
 MEGABYTE = 1 << 20
@@ -80,6 +80,15 @@ def test_a_file_that_cannot_be_written_is_told_and_left_alone(tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "t.json"]
 
 
+def test_an_empty_file_is_a_table_to_fill(tmp_path):
+    path = tmp_path / "t.json"
+    assert present(path).rows == []
+    path.touch()
+    check_writable(path)
+    present(path).merged([row()]).save(path)
+    assert present(path).rows == [row()]
+
+
 @pytest.mark.parametrize("link", [False, True])
 def test_a_pipe_is_neither_waited_for_nor_replaced(tmp_path, link):
     """Nobody writes into it, so that reading it would wait for ever; and root could replace a device."""
@@ -87,7 +96,7 @@ def test_a_pipe_is_neither_waited_for_nor_replaced(tmp_path, link):
     path = tmp_path / ("link" if link else "pipe")
     if link:
         path.symlink_to(tmp_path / "pipe")
-    for refused in (check_writable, Table([row()], "t").save):
+    for refused in (check_writable, load, Table([row()], "t").save):
         with pytest.raises(ArgumentError, match="is a device or a pipe; name a file"):
             refused(path)
     assert tune.main(["--from-model", "ethernet", "--out", str(path)]) == 2

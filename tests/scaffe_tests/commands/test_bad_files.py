@@ -58,10 +58,6 @@ def test_what_is_no_prototxt_is_said_to_be_none(refused, content):
     assert re.match(r"scaffe: solver\.prototxt(:1)?: \S", refused(*train()))
 
 
-def test_a_net_given_as_solver_is_refused_at_its_line(refused):
-    assert re.search(r'net\.prototxt:2: .*"SolverParameter" .*"name"', refused("train", "--solver", "net.prototxt"))
-
-
 # Prototxt files that say something impossible.
 
 
@@ -84,14 +80,11 @@ def test_what_can_not_be_parsed_is_told_with_file_and_line(refused, old, new, sa
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"InnerProduct"', '"InnerProdukt"', "layer 'ip': unknown type 'InnerProdukt'; known types: .*InnerProduct"),
-        ('"xavier"', '"xaver"', "layer 'ip': unknown filler 'xaver'; known fillers: .*xavier"),
-        ('bottom: "ip"', 'bottom: "pi"', "layer 'loss'.* produces its bottom 'pi'; blobs so far: data label ip"),
         ("num_output: 10", "", r"layer 'ip' \(InnerProduct\): .*num_output"),
         ("batch_size: 8", "batch_size: 0", r"layer 'images' \(Data\): batch_size must be 1 or more, got 0"),
         ("scale:", "crop_size: 5 scale:", r"db: record '00000000' is 1 x 4 x 4, smaller than the crop_size of 5"),
     ],
-    ids=["unknown layer type", "unknown filler", "bottom never produced", "no output", "no batch", "crop too large"],
+    ids=["no output", "no batch", "crop too large"],
 )
 def test_an_impossible_net_is_refused_by_its_layer(refused, old, new, said):
     edit("net.prototxt", old, new)
@@ -113,8 +106,6 @@ def test_a_mean_image_of_another_size_is_told_with_both(refused):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("momentum: 0.9", "momentun: 0.9", 'solver.prototxt:5: .*no field named "momentun"'),
-        ("momentum: 0.9", 'type: "SDG"', "unknown solver type 'SDG'; known types: .*SGD"),
         ('"fixed"', '"constant"', "lr_policy 'constant' is unknown; known policies: fixed step exp"),
         ('"fixed"', '"step"', "lr_policy 'step' needs a stepsize above 0, got 0"),
         ('net: "net.prototxt"', "", "exactly one of net, .*; got none"),
@@ -222,7 +213,6 @@ def test_an_odd_key_of_a_record_is_spelled_out(refused):
         ("inspect-db db --plot sheet.png --threads 1000000", "threads must be 0 to .*, got 1000000"),
         ("test --model net.prototxt", "--weights"),
         ("test --model net.prototxt --weights w --iterations 0", "--iterations must be 1 or more, got 0"),
-        ("tarin", "'tarin' .*train"),
         ("convert-imageset images list db", "list: no such file"),
         ("convert-imageset images net.prototxt db2 --backend rocksdb", "--backend.*'rocksdb' .*lmdb"),
         ("convert-imageset images net.prototxt db2 -gray=maybe", "argument -gray: expected true or false, got 'maybe'"),
@@ -236,7 +226,7 @@ def test_an_odd_key_of_a_record_is_spelled_out(refused):
         ("inspect-db synthetic:3", "synthetic:3: expected synthetic:RECORDSxCxHxW"),
         ("inspect-db db --plot sheet.jpg", "sheet.jpg: expected the name of a .png file"),
         ("inspect-db db --images 0", "--images must be 1 or more, got 0"),
-        ("", "COMMAND"),
+        ("--gpu 0", "COMMAND"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(refused, arguments, said):

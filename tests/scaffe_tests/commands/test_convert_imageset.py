@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import lmdb
 import numpy as np
 import pytest
@@ -68,3 +70,12 @@ def test_a_bad_image_is_left_out_and_logged_or_ends_it(images, tmp_path, capsys)
     assert convert() == 0
     assert "2.png can't be decoded" in capsys.readouterr().err
     assert [label for _, _, label in stored()] == [10, 11, 13, 14, 15]
+
+
+def test_a_process_that_may_start_no_thread_says_so_in_a_line(images, capsys):
+    usual = threading.stack_size(1 << 46)  # more than any address space has
+    try:
+        assert convert() == 2
+    finally:
+        threading.stack_size(usual)
+    assert capsys.readouterr().err.startswith("scaffe: this process can start no more threads: its limit of processes")

@@ -103,7 +103,7 @@ def test_no_windows_are_no_rows(folder):
         ("no.csv out.csv", "no.csv: no such file"),
         ("in.csv out.csv --context-pad 16 --model net.prototxt --mean 1,2", "doesn't fit its channels"),
         ("in.csv out.csv --context-pad 20", "context_pad 20: expected 0 or more, and less than half of 40 x 40"),
-        ("in.csv no/out.csv", "no/out.csv: can't write"),
+        ("in.csv no/out.csv", "no/out.csv': no such folder"),
         ("in.csv", "OUT"),
     ],
 )

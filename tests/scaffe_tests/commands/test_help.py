@@ -84,6 +84,17 @@ def test_the_commands_stand_in_order_and_only_by_their_own_names(capsys) -> None
     assert sorted(listed) == names()
 
 
+@pytest.mark.parametrize("words", [[], ["caffe"], ["caffe.bin"]], ids=" ".join)
+def test_without_a_command_the_help_is_printed_as_caffe_prints_its_own(words: list[str], capsys) -> None:
+    assert printed(capsys, *words) == printed(capsys, "--help")
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["--version"], ["train", "--help-all"]], ids=" ".join)
+def test_a_help_is_printed_by_the_first_rank_alone(words: list[str], capsys, monkeypatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    assert printed(capsys, *words) == ""
+
+
 @pytest.fixture
 def salute(tmp_path: Path) -> Iterator[None]:
     """A command that stands in a file of its own."""

@@ -4,10 +4,9 @@ import json
 import re
 
 import pytest
-from both_engines import needs_onednn
+from both_engines import needs_bf16
 
 from scaffe import cli
-from scaffe.engines.onednn import library as lib
 
 NET = """
 layer { name: "data" type: "DummyData" top: "x0" dummy_data_param { shape { dim: 4 dim: 3 dim: 8 dim: 6 } } }
@@ -37,10 +36,8 @@ def test_time_prints_caffes_table(tmp_path, capsys, phase, engine):
     assert re.search(r"Images per second forward: [\d.e+]+$", printed, re.M)
 
 
-@needs_onednn
+@needs_bf16
 def test_time_names_number_formats_and_reorders(tmp_path, capsys):
-    if not lib.load().isa & lib.ISA_AVX512:
-        pytest.skip("bf16 needs AVX-512")
     model = tmp_path / "net.prototxt"
     model.write_text(NET.replace("group: 3 ", ""))
     assert cli.main(["time", "--model", str(model), "--iterations", "1", "--compute", "bf16"]) == 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nets
 import numpy as np
 import pytest
-from bad_input import trainable
+from bad_input import edit, trainable
 
 import scaffe
 from scaffe.cli import main
@@ -76,6 +78,46 @@ def test_levels_and_stages_choose_layers(folder, capsys):
 def test_a_snapshot_and_weights_are_not_taken_together(folder, capsys):
     assert main([*TRAIN, "--weights", "a", "--snapshot", "b"]) == 2
     assert "--snapshot to go on with a run, or --weights to fine-tune, not both" in capsys.readouterr().err
+
+
+DOUBTS = [
+    ("base_lr: 0.01", "", "base_lr is missing: the learning rate is 0, and nothing is learned"),
+    ("max_iter: 4", "", "max_iter is missing: no iteration is trained"),
+    ("base_lr: 0.01", "base_lr: -0.01", "base_lr is below 0, -0.01: the loss grows"),
+    ("momentum: 0.9", "weight_decay: -0.1", "weight_decay is below 0, -0.1: the loss grows"),
+    ("momentum: 0.9", "test_interval: 2", "test_interval without test_iter: nothing is tested"),
+    ('"fixed"', '"step" stepsize: 2', "lr_policy 'step' takes gamma, which is missing: it is 0"),
+    ('"fixed"', '"poly"', "lr_policy 'poly' takes power, which is missing: it is 0"),
+    (
+        '"fixed"',
+        '"multistep" gamma: 0.1',
+        "lr_policy 'multistep' takes stepvalue, which is missing: the rate stays",
+    ),
+    ("net.prototxt", "deploy.prototxt", "net 'SoftmaxRegression' has no loss, as a deploy net: nothing is learned"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), [("momentum: 0.9", "test_iter: 1 test_interval: 2", ""), *DOUBTS])
+def test_what_caffe_accepts_and_nobody_wants_is_one_warning(folder, capsys, old, new, said):
+    text = Path("net.prototxt").read_text()
+    Path("deploy.prototxt").write_text(text[: text.rindex("layer {")])
+    edit("solver.prototxt", old, new)
+    assert main(TRAIN) == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("W")]
+    assert [line.partition("] ")[2] for line in warnings] == ([said] if said else [])
+
+
+def test_a_byte_order_mark_hides_no_field(folder):
+    text = "\ufeff" + Path("solver.prototxt").read_text()
+    Path("solver.prototxt").write_text(text, encoding="utf-8")
+    assert main(TRAIN) == 0
+
+
+def test_weights_of_the_solver_file_are_a_list_as_in_caffe(folder):
+    main(["train", "--solver", "solver.prototxt"])
+    with open("solver.prototxt", "a") as file:
+        file.write('\nweights: "snap_iter_4.caffemodel, snap_iter_4.caffemodel"\n')
+    assert main(["train", "--solver", "solver.prototxt"]) == 0
 
 
 def test_the_arguments_of_python_train_py(folder, monkeypatch, capsys):

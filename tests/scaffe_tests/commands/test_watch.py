@@ -104,6 +104,12 @@ def test_stalls_warnings_and_silence():
     assert state(text, 150)["quiet"] == "no new line for 2 min"  # more than 5 times the 20 s between rows
 
 
+def test_a_run_that_may_have_ended_has_no_time_left():
+    text = head(max_iter=200) + shown(0, 2, 1) + shown(10, 1.5, 3)
+    assert state(text, 9999)["iteration"] == "10 of 200, 5%"
+    assert state(text + "Traceback (most recent call last):\nValueError: x\n")["iteration"] == "10 of 200, 5%"
+
+
 def test_a_log_without_an_iteration_yet():
     assert state(line("Use CPU.")) == {"iteration": "none yet"}
 

@@ -2,6 +2,8 @@
 
 import socket
 import sys
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -204,10 +206,26 @@ def test_a_gpu_that_was_asked_for_and_cannot_be_had_is_an_error_that_says_why(in
         gpu.choose("cuda", root=machine, take=Marks())
 
 
-def test_without_cupy_an_asked_for_gpu_is_an_error(monkeypatch):
+def shows(machine: Path) -> Path:
+    """Let the GPUs of a machine be NVIDIA's."""
+    for place in machine.glob("bus/pci/devices/*"):
+        (place / "vendor").write_text("0x10de\n")
+        (place / "class").write_text("0x030200\n")
+    return machine
+
+
+def test_without_cupy_an_asked_for_gpu_is_an_error(monkeypatch, machine):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(LaunchError, match="needs cupy, which is not installed"):
-        gpu.choose("auto", "0")
+    with pytest.raises(LaunchError, match=r"needs cupy, which is not installed .*'scaffe\[cuda\]'\)$"):
+        gpu.choose("auto", "0", root=shows(machine))
+
+
+@pytest.mark.parametrize("ids", ["all", "0"])
+def test_without_a_gpu_an_asked_for_one_is_an_error_that_names_the_cpu(monkeypatch, tmp_path, ids):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(gpu, "is_seen", partial(gpu.is_seen, devices=tmp_path))
+    with pytest.raises(LaunchError, match="shows no NVIDIA GPU: leave --gpu out, or give --device cpu, to compute"):
+        gpu.choose("auto", ids, root=tmp_path)
 
 
 @pytest.mark.parametrize(

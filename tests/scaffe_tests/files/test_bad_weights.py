@@ -42,11 +42,6 @@ def test_weights_and_snapshots_are_not_taken_for_each_other(refused, folder):
         assert f"{state}: a solver state where weights are expected; give it to --snapshot" in refused(*command)
 
 
-def test_prototxt_files_are_not_taken_for_weights_or_snapshots(refused):
-    assert "net.prototxt: not a binary NetParameter" in refused(*train("--weights", "net.prototxt"))
-    assert "net.prototxt: not a solver state, or a damaged one" in refused(*train("--snapshot", "net.prototxt"))
-
-
 def test_junk_is_not_called_weights(refused, folder):
     junk = folder / "snap_iter_9.solverstate"
     junk.write_bytes(bytes(range(7, 107)))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nets
 import numpy as np
@@ -14,12 +15,15 @@ from conftest import environment
 from unsealed import unseal
 
 import scaffe
-from scaffe.errors import SnapshotError
+from scaffe.errors import DivergedError, SnapshotError
 from scaffe.files import snapshot
+from scaffe.files.states import states
 from scaffe.parallel.run import Run
-from scaffe.proto import NetParameter, SolverParameter, SolverState
+from scaffe.proto import NetParameter, SolverParameter, SolverState, blobs
 from scaffe.proto.files import read_solver_state
 from scaffe.training.solver import Solver
+
+FORMATS = [SolverParameter.BINARYPROTO, SolverParameter.HDF5]
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +41,7 @@ def solver():
 
     def make(keep=0, outputs=10, **fields):
         net = nets.softmax_regression("db", outputs=outputs)
-        param = nets.solver_with(net, snapshot_prefix="snap", **fields)
+        param = nets.solver_with(net, **{"snapshot_prefix": "snap", **fields})
         made.append(Solver(param, run=Run(keep_snapshots=keep)))
         return made[-1]
 
@@ -94,7 +98,7 @@ def cut(path):
     os.truncate(path, os.path.getsize(path) // 2)
 
 
-@pytest.mark.parametrize("form", [SolverParameter.BINARYPROTO, SolverParameter.HDF5])
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("damage", [cut, os.unlink])
 def test_auto_refuses_to_start_anew_where_no_snapshot_is_whole(solver, capsys, form, damage):
     taken(solver(snapshot_format=form), 2, 4)
@@ -111,7 +115,7 @@ def test_auto_refuses_to_start_anew_where_no_snapshot_is_whole(solver, capsys, f
     )
     warned = capsys.readouterr().err
     assert warned.count("Passing over a snapshot") == 2 and str(older) in warned and str(newer) in warned
-    assert snapshot.newest("snap") is None  # for reports, which tell of another error
+    assert snapshot.newest("snap", second.origin.run) is None  # for reports, which tell of another error
 
 
 def test_auto_takes_the_newest_by_number_not_by_name(solver):
@@ -137,7 +141,7 @@ def test_auto_passes_over_a_snapshot_with_a_truncated_file_and_says_so(solver, c
     assert f"Passing over a snapshot: snap_iter_4.{kind}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("form", [SolverParameter.BINARYPROTO, SolverParameter.HDF5])
+@pytest.mark.parametrize("form", FORMATS)
 def test_auto_passes_over_weights_in_which_a_bit_has_flipped(solver, capsys, form):
     first = taken(solver(snapshot_format=form), 2)
     expected = first.net.packed.data.copy()
@@ -152,12 +156,126 @@ def test_auto_passes_over_weights_in_which_a_bit_has_flipped(solver, capsys, for
     assert f"Passing over a snapshot: {path}: damaged" in capsys.readouterr().err
 
 
+def test_a_run_from_another_prefix_is_one_more_of_this_prefix(solver):
+    taken(solver(snapshot_prefix="other"), 2)
+    taken(solver(), 1, 3)
+    third = solver(1)
+    third.restore("other_iter_2.solverstate")
+    taken(third, 4, 5)
+    assert found() == both(1, 3, 5)  # it removes none of the first run's
+
+
 def test_auto_takes_none_of_another_prefix(solver):
     taken(solver(), 2)
     for kind in ("caffemodel", "solverstate"):
         Path(f"snapshot_iter_8.{kind}").write_bytes(Path(f"snap_iter_2.{kind}").read_bytes())
         Path(f"snap_iter_8b.{kind}").write_bytes(b"")
+        Path(f"snap_iter_2_more_iter_8.{kind}").write_bytes(Path(f"snap_iter_2.{kind}").read_bytes())
     assert resumed(solver()) == 2
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_auto_takes_what_was_written_last_not_the_highest_number(solver, capsys, form):
+    older = taken(solver(snapshot_format=form), 4, 16)
+    newer = taken(solver(snapshot_format=form), 8)
+    for path in Path().glob("snap_iter_16.*"):
+        os.utime(path, (4e9, 4e9))  # another host's clock
+    assert "1 snapshot(s) of other runs" not in capsys.readouterr().err
+    third = solver(snapshot_format=form)
+    assert resumed(third) == 8
+    assert np.array_equal(third.net.packed.data, newer.net.packed.data)
+    assert (older.origin.run, newer.origin.run, third.origin.run) == (1, 2, 2)
+    [said] = [line for line in capsys.readouterr().err.splitlines() if "written last" in line]
+    assert "2 snapshot(s) of other runs, up to iteration 16; to go on with one of them, give --snapshot" in said
+    taken(third, 12)  # by a resumed run
+    assert resumed(solver(snapshot_format=form)) == 12
+
+
+def test_a_run_that_begins_under_a_prefix_of_snapshots_says_so_once(solver, capsys):
+    taken(solver(), 4)
+    assert "of other runs" not in capsys.readouterr().err
+    taken(solver(), 2, 6)
+    said = capsys.readouterr().err
+    assert said.count("snapshot_prefix 'snap': 1 snapshot(s) of other runs are there, up to iteration 4") == 1
+
+
+def test_an_error_names_the_newest_snapshot_of_its_own_run(solver):
+    taken(solver(), 9)
+    with pytest.raises(DivergedError, match="newest snapshot: none$"):
+        solver(base_lr=1e38).step(8)
+    one = taken(solver(), 2)
+    one.param.base_lr = 1e38
+    with pytest.raises(DivergedError, match="newest snapshot: snap_iter_2.solverstate$"):
+        one.step(8)
+
+
+def test_auto_takes_the_last_one_of_a_run_that_was_set_back(solver, capsys):
+    one = taken(solver(), 2, 4, 8)
+    one.restore("snap_iter_2.solverstate")
+    taken(one, 6)
+    capsys.readouterr()
+    assert resumed(solver()) == 6
+    assert "of other runs" not in capsys.readouterr().err
+
+
+def test_files_without_a_record_come_before_all_others_by_their_numbers(solver, capsys):
+    taken(solver(), 2, 4, 6)
+    for iteration in (2, 6):
+        state = read_solver_state(f"snap_iter_{iteration}.solverstate")
+        for field in ("run", "order", "weights_checksum", "sealed", "checksum"):
+            state.ClearField(field)  # as of Caffe
+        Path(f"snap_iter_{iteration}.solverstate").write_bytes(state.SerializeToString())
+    assert resumed(solver()) == 4
+    assert "1 snapshot(s) of other runs, up to iteration 6" in capsys.readouterr().err
+    os.unlink("snap_iter_4.solverstate")
+    third = solver()
+    assert resumed(third) == 6
+    taken(third, 8)
+    capsys.readouterr()
+    assert resumed(solver()) == 8
+    assert "of other runs" not in capsys.readouterr().err  # it began at 6
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_kill_between_new_weights_and_their_state_mixes_no_two_runs(solver, capsys, form):
+    taken(solver(snapshot_format=form), 2, 4)
+    second = solver(snapshot_format=form, base_lr=0.5)
+    taken(second, 4)
+    [state], [weights] = Path().glob("snap_iter_4.solverstate*"), Path().glob("snap_iter_4.caffemodel*")
+    new = weights.read_bytes()
+    for path in (state, weights):
+        path.unlink()
+    first = solver(snapshot_format=form)
+    first.restore(f"snap_iter_2.solverstate{'.h5' * (form == SolverParameter.HDF5)}")
+    taken(first, 4)
+    weights.write_bytes(new)  # what a run that replaces them leaves, killed before it writes their state
+    capsys.readouterr()
+    assert resumed(solver(snapshot_format=form)) == 2
+    assert f"Passing over a snapshot: {state}: its weights {weights} are others" in capsys.readouterr().err
+    asked_for = solver(snapshot_format=form)
+    asked_for.restore(state)  # the user may have changed them
+    assert asked_for.iter == 4
+    assert f"{state}: its weights {weights} are others" in capsys.readouterr().err
+
+
+def test_the_order_is_read_without_reading_the_history(solver):
+    taken(solver(), 2)
+    path = "snap_iter_2.solverstate"
+    expected = states("snap")
+    with open(path, "rb") as file:
+        read, real = 0, file.read
+
+        def counted(size=-1):
+            nonlocal read
+            read += size if size >= 0 else 1 << 40
+            return real(size)
+
+        counting = SimpleNamespace(read=counted, seek=file.seek, tell=file.tell, fileno=file.fileno)
+        numbers = (SolverState.RUN_FIELD_NUMBER, SolverState.ORDER_FIELD_NUMBER)
+        blobs.read_fields(counting, numbers)
+    assert read < 100 < os.path.getsize(path) and expected[0].origin == (1, 1)
+    os.truncate(path, 100)  # the history is missing, the order is not
+    assert states("snap") == expected
 
 
 def test_weights_are_found_beside_a_state_that_was_moved(solver, folder):
@@ -225,17 +343,25 @@ def test_a_state_is_removed_before_its_weights(solver, monkeypatch):
 
 
 def test_incomplete_snapshots_and_other_files_are_not_removed(solver):
-    taken(solver(), 1, 2)
+    one = taken(solver(1), 1)
     os.unlink("snap_iter_1.solverstate")
     Path("snap_iter_0.solverstate").write_bytes(b"")
-    taken(solver(1), 5)
+    taken(one, 2, 5)
     assert found() == {"caffemodel": [1, 5], "solverstate": [0, 5]}
 
 
-def test_the_one_just_taken_is_kept_beside_newer_ones_of_another_run(solver):
-    taken(solver(), 8, 9)
+def test_those_of_another_run_are_not_removed(solver):
+    taken(solver(), 1, 8, 9)
     taken(solver(1), 2, 4)
-    assert found() == both(4, 8, 9)
+    assert found() == both(1, 4, 8, 9)
+
+
+def test_those_of_the_run_that_is_gone_on_with_are_removed(solver):
+    taken(solver(), 1, 8)
+    second = solver(1)
+    second.restore("auto")
+    taken(second, 9)
+    assert found() == both(9)
 
 
 # A process that dies while it writes: the kernel ends it in the middle of a write, at a byte of our choice.
@@ -282,7 +408,7 @@ def test_a_snapshot_holds_what_pycaffe_users_expect(solver):
     assert (state.iter, state.learned_net) == (3, "snap_iter_3.caffemodel")
     net = scaffe.Net(one.net.param, "snap_iter_3.caffemodel", scaffe.TEST)
     assert np.array_equal(net.params["ip"][0].data, one.net.params["ip"][0].data)
-    assert snapshot.newest("snap") == "snap_iter_3.solverstate"
+    assert snapshot.newest("snap", one.origin.run) == "snap_iter_3.solverstate"
 
 
 def test_caffes_state_of_a_scalar_parameter_is_gone_on_from():

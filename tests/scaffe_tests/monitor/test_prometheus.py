@@ -105,11 +105,16 @@ def test_the_file_stays_where_it_was_when_the_program_goes_elsewhere(tmp_path: P
 
 
 WRITES = """
-import sys
+import os, sys
+from scaffe.monitor import numbers
+from scaffe.monitor.numbers import Numbers, Sample
 from scaffe.monitor.prometheus import PrometheusFile
 file = PrometheusFile(sys.argv[1])
-print("it is locked", flush=True)
-input()
+def wait(descriptor):
+    print("it is locked", flush=True)
+    input()
+os.fsync = wait
+file.write([Numbers(0, [Sample(numbers.LOSS, 3.5)])])
 """
 
 
@@ -130,6 +135,7 @@ def test_a_file_that_another_run_writes_is_refused_until_that_run_has_ended(tmp_
             waiting.write([Numbers(0, [Sample(numbers.LOSS, 2.5)])])
         assert not path.exists()
         other.kill()
+    assert [path.name for path in tmp_path.glob("*.tmp")]
     waiting.write([Numbers(20, [Sample(numbers.LOSS, 1.5)])])
     waiting.close()
     assert parsed(path) == {("scaffe_loss",): 1.5}

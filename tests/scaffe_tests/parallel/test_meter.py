@@ -102,7 +102,7 @@ def test_stages_under_way_at_once_count_once(monkeypatch):
     comm = Communicator(MPI.COMM_SELF)
     staged = Staged(comm, "reduce", arrays)
     ticks = itertools.count()
-    monkeypatch.setattr("collectives.staged.time.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr("collectives.communicator.time.perf_counter", lambda: float(next(ticks)))
     ended = []
     staged.on_end = lambda *span: ended.append(span)
     staged.start(ready=True)

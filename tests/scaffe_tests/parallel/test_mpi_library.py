@@ -32,12 +32,18 @@ def test_a_process_that_is_alone_opens_no_fabric(monkeypatch) -> None:
     assert left == "None"
 
 
+def test_a_process_that_is_alone_makes_no_shared_memory_that_it_would_leave_when_killed(monkeypatch) -> None:
+    monkeypatch.delenv("OMPI_MCA_btl", raising=False)
+    code = f"{OPEN}; print(*[line for line in open('/proc/self/maps') if '/dev/shm/' in line])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["None"]
+
+
 @pytest.mark.parametrize("launcher", mpi_library.LAUNCHED)
 def test_a_process_that_a_launcher_has_started_may_need_fabrics(monkeypatch, launcher: str) -> None:
     for name in (*mpi_library.LAUNCHED, mpi_library.TRANSPORTS):
         monkeypatch.delenv(name, raising=False)
     with mpi_library._few_transports():
-        assert os.environ[mpi_library.TRANSPORTS] == "^uct,ofi"
+        assert os.environ[mpi_library.TRANSPORTS] == "^uct,ofi,sm"
     monkeypatch.setenv(launcher, "0")
     with mpi_library._few_transports():
         assert mpi_library.TRANSPORTS not in os.environ

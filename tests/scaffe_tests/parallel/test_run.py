@@ -69,7 +69,7 @@ def test_an_algorithm_counts_for_what_the_ranks_do_and_a_chain_size_for_its_name
         ("bucket-bytes = -1", "bucket_bytes must be bytes such as 4M, inf or auto; got '-1'"),
         ("workflow = 3", "workflow must be a string, got 3"),
         ("chain-size = true", "chain-size must be a whole number, got True"),
-        ('work-flow = "SC-B"', "unknown key 'work-flow' in [run]; known: workflow sync reduce chain-size"),
+        ('work-flow = "SC-B"', "unknown key 'work-flow' in [run]; did you mean 'workflow'?"),
         ('supernodes = "n0;n1;"', "supernodes: '' is not a host name"),
         ('supernodes = [["n0"], ["n1", "n0"]]', "supernodes: host n0 is in two of them, number 0 and 1"),
         ('supernodes = "rack(.*"', "supernodes: the pattern 'rack(.*' is invalid: missing ), unterminated subpattern"),

@@ -1,4 +1,4 @@
-"""A rank that ends before the ranks know each other: the watch over it ends the job."""
+"""A rank that ends before the ranks know each other: the watch over them ends the job."""
 
 from __future__ import annotations
 
@@ -7,222 +7,264 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from patience import patient
 
 from scaffe.parallel import start_watch
+from scaffe.parallel.start_watch import Ranks
 
-WATCH = sys.executable, "-I", "-S", start_watch.__file__
 pytestmark = pytest.mark.mpi_skip
+SLEEP = shutil.which("sleep") or ""
+
+# A launcher's shell, which starts ranks: each writes its process id once it is connected to the watch.
+LAUNCH = """
+export OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_SIZE=2 OMPI_MCA_mpi_ft_enable=1
+while [ $# -gt 0 ]; do
+  PMIX_RANK=$(($# / 2 - 1)) "$1" -S -c "$2" &
+  shift 2
+done
+wait
+"""
+RANK = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(start_watch.__file__).parent)!r})
+import start_watch
+watch = start_watch.connected()
+signal.signal(signal.SIGUSR1, lambda *_: start_watch.disconnect(watch))
+os.write(1, b"%s %d\\n" % (os.environ["PMIX_RANK"].encode(), os.getpid()))
+while True:
+    signal.pause()
+"""
+DIES = "import os; os.kill(os.getpid(), 9)"
 
 
 class Host:
-    """Two ranks of a job, and what looks like their launcher."""
+    """What looks like a launcher, and two ranks that it starts, each a program in Python."""
 
-    def __init__(self, folder: Path, name: str = "prterun"):
-        self.env = {"PMIX_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
-        sleep = shutil.which("sleep")
-        assert sleep
-        launcher = shutil.copy(sleep, folder / name)
-        self.launcher = subprocess.Popen([launcher, "1000"])
-        self.ranks = [subprocess.Popen([sleep, "1000"], env={**self.env, "PMIX_RANK": str(rank)}) for rank in range(2)]
+    def __init__(self, folder: Path, programs: Sequence[str], front: Sequence[str]):
+        launcher = shutil.copy(shutil.which("dash") or "/bin/sh", folder / "prterun")
+        words = [word for program in reversed(programs) for word in (sys.executable, program)]
+        command = [*front, launcher, "-c", LAUNCH, "launcher", *words]
+        self.launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.ranks: dict[int, int] = {}
 
-    def watch(self, told: str) -> str:
-        """Return what a watch writes to stderr whose stdin has this text."""
-        given = [*WATCH, str(self.launcher.pid), str(self.ranks[0].pid)]
-        return subprocess.run(given, env=self.env, input=told, stderr=subprocess.PIPE, text=True, check=True).stderr
+    def read(self, count: int) -> None:
+        """Wait until so many ranks are connected."""
+        assert self.launcher.stdout
+        for _ in range(count):
+            rank, process = map(int, self.launcher.stdout.readline().split())
+            self.ranks[rank] = process
 
     def end(self) -> None:
-        for process in (self.launcher, *self.ranks):
-            process.kill()
-            process.wait()
+        for process in self.ranks.values():
+            if start_watch.parent_and_start(process)[1]:
+                os.kill(process, signal.SIGKILL)
+        self.launcher.kill()
+        self.launcher.communicate()
 
 
 @pytest.fixture
-def host(tmp_path) -> Iterator[Host]:
-    made = Host(tmp_path)
-    yield made
-    made.end()
+def host(tmp_path: Path) -> Iterator[Callable[..., Host]]:
+    """Make a host, by default with a watch that its launcher's command has started."""
+    made: list[Host] = []
 
-
-@pytest.fixture
-def wrapped(tmp_path) -> Iterator[Host]:
-    """Ranks whose parent is not the launcher."""
-    made = Host(tmp_path, "wrapper")
-    yield made
-    made.end()
-
-
-@pytest.fixture(autouse=True)
-def name() -> Iterator[None]:
-    """Restore this process's name."""
-    path = Path("/proc/self/comm")
-    before = path.read_text()
-    yield
-    path.write_text(before)
-
-
-def test_the_process_of_each_rank_is_found(host):
-    found = start_watch.ranks_here(os.getpid())
-    assert {rank: process for rank, (process, _) in found.items()} == {0: host.ranks[0].pid, 1: host.ranks[1].pid}
-
-
-@pytest.mark.parametrize("can_be_named", [True, False])
-def test_a_rank_that_ends_is_named(host, monkeypatch, can_be_named):
-    looks: list[object] = []
-
-    def refuse(*args: object) -> None:
-        raise PermissionError
-
-    def wait(*args: object) -> tuple[list[object], list[object], list[object]]:
-        looks.append(args)
-        if len(looks) == 2:  # both have been seen
-            host.ranks[1].kill()
-            os.waitid(os.P_PID, host.ranks[1].pid, os.WEXITED | os.WNOWAIT)  # a zombie, as its launcher may leave it
-        assert len(looks) < 4
-        return [], [], []
-
-    if not can_be_named:
-        monkeypatch.setattr(Path, "write_text", refuse)
-    monkeypatch.setattr(select, "select", wait)
-    ended = start_watch.first_to_end(host.env, os.getpid(), 0)
-    assert ended == f"rank 1 (process {host.ranks[1].pid})"
-
-
-def test_a_rank_that_the_launcher_never_starts_has_ended(host, monkeypatch):
-    monkeypatch.setattr(select, "select", lambda *args: ([], [], []))
-    monkeypatch.setattr(start_watch, "LONGEST_START", 3)
-    monkeypatch.setattr(start_watch, "is_launcher", lambda process: process == os.getpid())
-    host.ranks[1].kill()
-    host.ranks[1].wait()
-    assert start_watch.first_to_end(host.env, os.getpid(), 0) == "a rank"
-
-
-def test_ranks_that_are_no_children_of_the_launcher_have_not_ended(host, monkeypatch):
-    looks = iter([([], [], [])] * 9)
-    monkeypatch.setattr(select, "select", lambda *args: next(looks))
-    monkeypatch.setattr(start_watch, "LONGEST_START", 3)
-    monkeypatch.setattr(start_watch, "ranks_here", lambda launcher: {})
-    with pytest.raises(StopIteration):  # it still watched
-        start_watch.first_to_end(host.env, os.getpid(), 0)
-
-
-def test_a_rank_has_ended_whose_id_another_process_has(host, monkeypatch):
-    monkeypatch.setattr(select, "select", lambda *args: ([], [], []))
-    monkeypatch.setattr(start_watch, "ranks_here", lambda launcher: {1: (host.ranks[1].pid, "7")})
-    assert start_watch.first_to_end(host.env, os.getpid(), 0) == f"rank 1 (process {host.ranks[1].pid})"
-
-
-def test_while_the_launcher_starts_one_after_the_other_none_has_ended(host, monkeypatch):
-    looks: list[object] = []
-    me = os.getpid(), start_watch.parent_and_start(os.getpid())[1]
-
-    def ranks_here(launcher: int) -> dict[int, tuple[int, str]]:
-        looks.append(launcher)
-        return dict.fromkeys(range(min(4, len(looks) // 3)), me)  # the fifth is never started
-
-    monkeypatch.setattr(select, "select", lambda *args: ([], [], []))
-    monkeypatch.setattr(start_watch, "LONGEST_START", 3)
-    monkeypatch.setattr(start_watch, "is_launcher", lambda process: True)
-    monkeypatch.setattr(start_watch, "ranks_here", ranks_here)
-    assert start_watch.first_to_end({start_watch.PLACES: "5"}, os.getpid(), 0) == "a rank"
-    assert len(looks) == 12 + 4
-
-
-@pytest.mark.parametrize(
-    ("place", "places", "ranks", "watched"),
-    [("0", "1", "2", True), ("1", "3", "3", True), ("2", "3", "3", False), ("0", "1", "1", False)],
-)
-def test_the_first_two_of_a_host_start_a_watch_unless_a_rank_is_alone(monkeypatch, place, places, ranks, watched):
-    made: list[subprocess.Popen[bytes]] = []
-    start = subprocess.Popen
-
-    def popen(*args, **kwargs):
-        made.append(start(*args, **kwargs))
+    def make(*programs: str, front: Sequence[str] = start_watch.PROGRAM) -> Host:
+        made.append(Host(tmp_path, programs, front))
         return made[-1]
 
-    monkeypatch.setattr(subprocess, "Popen", popen)
-    given = {"PLACE": place, "PLACES": places, "RANKS": ranks, "RANK": place, "FAULT_TOLERANT": "1"}
-    for name, value in given.items():
-        monkeypatch.setenv(getattr(start_watch, name), value)
-    with start_watch.watched_start():
-        assert [one.poll() for one in made] == [None] * watched
-    assert [one.returncode for one in made] == [0] * watched  # it is reaped
+    yield make
+    for one in made:
+        one.end()
 
 
-def test_an_interrupt_is_left_to_the_ranks(host):
-    command = [*WATCH, str(os.getpid()), str(host.ranks[0].pid)]
-    with subprocess.Popen(command, env=host.env, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as watch:
-        name = Path(f"/proc/{watch.pid}/comm")
-        assert patient(lambda _: name.read_text().strip() == start_watch.NAME, 60)
-        watch.send_signal(signal.SIGINT)
-        assert watch.communicate(start_watch.DONE) == (None, b"")
-    assert watch.returncode == 0
-
-
-def test_a_parent_that_is_not_the_launcher_is_not_ended(wrapped, monkeypatch):
-    assert "rank 0 " in wrapped.watch("")
-    wrapped.launcher.kill()
-    assert wrapped.launcher.wait() == -signal.SIGKILL
-
-
-def test_nothing_is_said_where_the_launcher_has_ended_the_job(host):
-    host.launcher.kill()
-    host.launcher.wait()
-    assert host.watch("") == ""
-
-
-def test_the_watch_ends_once_the_ranks_know_each_other(host):
-    assert host.watch(".") == ""
-    assert host.launcher.poll() is None
-
-
-def test_a_rank_that_ends_without_saying_so_ends_the_launcher(host):
-    said = host.watch("")
-    assert re.fullmatch(
-        rf"scaffe: rank 0 \(process {host.ranks[0].pid}\) on \S+ has ended before all ranks had started; .*\n", said
-    )
+def said(host: Host) -> str:
+    """Return what a launcher that the watch has ended wrote to stderr."""
     assert host.launcher.wait() == -signal.SIGTERM
+    for process in host.ranks.values():  # they hold its pipes
+        if start_watch.parent_and_start(process)[1]:
+            os.kill(process, signal.SIGKILL)
+    return host.launcher.communicate()[1]
 
+
+@pytest.mark.parametrize("front", [start_watch.PROGRAM, ()], ids=["its-launcher's", "a-rank's"])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_rank_that_ends_while_another_one_starts_ends_the_job(host, lost: int, front: Sequence[str]) -> None:
+    made = host(RANK, RANK, front=front)
+    made.read(2)
+    os.kill(made.ranks[lost], signal.SIGKILL)
+    who = rf"rank {lost} \(process {made.ranks[lost]}\)|a rank"  # if the watch had not looked before it ended
+    assert re.fullmatch(rf"scaffe: ({who}) on \S+ has ended before all ranks had started; .*\n", said(made))
+
+
+@pytest.mark.parametrize("front", [start_watch.PROGRAM, ()], ids=["its-launcher's", "a-rank's"])
+@pytest.mark.parametrize("programs", [(DIES, RANK), (RANK, DIES)], ids=["0", "1"])
+def test_a_rank_that_ends_before_it_starts_a_watch_ends_the_job(host, programs, front: Sequence[str]) -> None:
+    made = host(*programs, front=front)
+    made.read(1)
+    assert re.fullmatch(r"scaffe: (a rank|rank \d .*) on \S+ has ended before all ranks had started; .*\n", said(made))
+
+
+def watches(launcher: int) -> int:
+    """Return how many watches listen."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return sum(f"@scaffe start watch {os.readlink('/proc/self/ns/pid')} {launcher} " in line and " 00010000 " in line
+               for line in lines)  # fmt: skip
+
+
+def test_the_watch_ends_once_a_rank_says_that_all_know_each_other(host) -> None:
+    made = host(RANK, RANK)
+    made.read(2)
+    assert watches(made.launcher.pid) == 1
+    os.kill(made.ranks[1], signal.SIGUSR1)
+    assert patient(lambda _: not watches(made.launcher.pid), 60)
+    assert made.launcher.poll() is None
+
+
+def test_the_watch_that_a_rank_starts_is_the_only_one_and_ends_with_its_launcher(host) -> None:
+    made = host(RANK, RANK, front=())
+    made.read(2)
+    start_watch.start_watch(made.launcher.pid)
+    assert watches(made.launcher.pid) == 1
+    made.launcher.kill()
+    assert patient(lambda _: not watches(made.launcher.pid), 60)
+
+
+def test_a_command_that_can_t_be_started_is_named() -> None:
+    run = subprocess.run([*start_watch.PROGRAM, "no-such-mpirun"], stderr=subprocess.PIPE, text=True)
+    assert (run.returncode, run.stderr) == (127, "no-such-mpirun: no such file or directory\n")
+
+
+# The ranks, as this process's children.
+
+
+@pytest.fixture
+def ranks() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes of two ranks whose launcher this process is."""
+    env = {start_watch.PLACES: "2"}
+    made = [subprocess.Popen([SLEEP, "1000"], env={**env, start_watch.RANK: str(rank)}) for rank in range(2)]
+    yield made
+    for process in made:
+        process.kill()
+        process.wait()
+
+
+def test_a_rank_that_ends_is_named(ranks) -> None:
+    seen = Ranks(os.getpid())
+    assert seen.ended() == "" and seen.are_left()
+    ranks[1].kill()
+    os.waitid(os.P_PID, ranks[1].pid, os.WEXITED | os.WNOWAIT)  # a zombie, as its launcher may leave it
+    assert seen.ended() == f"rank 1 (process {ranks[1].pid})" and seen.are_left()
+    ranks[0].kill()
+    ranks[0].wait()
+    assert not seen.are_left()
+
+
+def test_a_stopped_rank_has_not_ended(ranks, monkeypatch) -> None:
+    monkeypatch.setattr(start_watch, "sleeps", lambda process: True)
+    seen = Ranks(os.getpid())
+    ranks[1].send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, ranks[1].pid, os.WSTOPPED)
+    assert [seen.ended() for _ in range(2 * start_watch.LONGEST_SLEEP)] == [""] * (2 * start_watch.LONGEST_SLEEP)
+
+
+def test_a_rank_has_ended_whose_process_id_another_process_has(ranks, monkeypatch) -> None:
+    seen = Ranks(os.getpid())
+    seen.ended()
+    found = start_watch.parent_and_start
+    monkeypatch.setattr(start_watch, "parent_and_start", lambda one: (found(one)[0], "7" + found(one)[1]))
+    assert seen.ended() == f"rank 0 (process {ranks[0].pid})"
+
+
+@pytest.mark.parametrize(("asleep", "copy", "found"), [(True, "", "a rank"), (False, "", ""), (True, "prterun", "")])
+def test_a_rank_is_missing_once_a_launcher_that_sleeps_has_not_started_it(
+    ranks, tmp_path, monkeypatch, asleep: bool, copy: str, found: str
+) -> None:
+    ranks[1].kill()
+    ranks[1].wait()
+    if copy:  # of the launcher, which is to become the rank
+        ranks[1] = subprocess.Popen([shutil.copy(SLEEP, tmp_path / copy), "1000"], env={})
+        assert patient(lambda _: start_watch.is_launcher(ranks[1].pid), 60)
+    monkeypatch.setattr(start_watch, "sleeps", lambda process: asleep)
+    seen = Ranks(os.getpid())
+    looks = [seen.ended() for _ in range(start_watch.LONGEST_SLEEP + 1)]
+    assert looks == [""] * start_watch.LONGEST_SLEEP + [found]
+
+
+def test_a_process_sleeps_while_all_its_threads_do(ranks) -> None:
+    assert patient(lambda _: start_watch.sleeps(ranks[0].pid), 60)
+    assert not start_watch.sleeps(os.getpid())
+    ranks[0].send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, ranks[0].pid, os.WSTOPPED)
+    assert not start_watch.sleeps(ranks[0].pid)
+
+
+def test_programs_that_do_not_start_as_scaffe_does_may_lose_ranks(ranks, monkeypatch) -> None:
+    looks = iter([([], [], [])] * (3 * start_watch.LONGEST_SLEEP))
+    monkeypatch.setattr(select, "select", lambda *args: next(looks))
+    monkeypatch.setattr(start_watch, "is_launcher", lambda process: process == os.getpid())
+    monkeypatch.setattr(start_watch, "sleeps", lambda process: True)
+    monkeypatch.setattr(start_watch, "end_launcher", lambda process: pytest.fail("the job is ended"))
+    ranks[1].kill()
+    ranks[1].wait()
+    with socket.socket(socket.AF_UNIX) as server, pytest.raises(StopIteration):  # it still watched
+        start_watch.watch(server, os.getpid())
+
+
+def test_the_watch_of_a_launcher_that_has_ended_before_it_ends(monkeypatch) -> None:
+    launcher = subprocess.Popen(["true"])
+    launcher.wait()
+    monkeypatch.setattr(select, "select", lambda *args: pytest.fail("it watches nobody"))
+    with socket.socket(socket.AF_UNIX) as server:
+        start_watch.watch(server, launcher.pid)
+
+
+@pytest.mark.parametrize(("name", "value"), [("FAULT_TOLERANT", "0"), ("RANKS", "1")])
+def test_a_rank_alone_and_one_whose_loss_ends_the_job_need_no_watch(monkeypatch, name: str, value: str) -> None:
+    given = {"FAULT_TOLERANT": "1", "RANKS": "2", name: value}
+    for one in given:
+        monkeypatch.setenv(getattr(start_watch, one), given[one])
+    monkeypatch.setattr(start_watch, "is_launcher", lambda process: True)
+    monkeypatch.setattr(subprocess, "run", lambda *given, **named: pytest.fail("a watch is started"))
+    assert start_watch.connected() is None
+
+
+def test_a_rank_finds_its_launcher_above_a_shell(host) -> None:
+    made = host(f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {RANK!r}])", front=())
+    made.read(1)
+    assert start_watch.launcher_of(made.ranks[0]) == made.launcher.pid
+    assert start_watch.parent_and_start(made.ranks[0])[0] != str(made.launcher.pid)
+    assert start_watch.launcher_of(os.getpid()) in (0, start_watch.launcher_of(os.getppid()))
+
+
+# Real jobs.
 
 PROGRAM = """
 import os, signal, sys
-from pathlib import Path
-from scaffe.parallel import world
-from scaffe.parallel.start_watch import NAME, parent_and_start
-
-def is_watched():
-    for folder in Path("/proc").glob("[0-9]*"):
-        parent, _ = parent_and_start(int(folder.name))
-        if parent and parent_and_start(int(parent))[0] == str(os.getppid()):
-            try:
-                if (folder / "comm").read_text().strip() == NAME:
-                    return True
-            except OSError:
-                pass
-
+lost, *where = sys.argv[1:]
 def end(*given):
-    while not is_watched():
-        pass
     os.kill(os.getpid(), signal.SIGKILL)
-
-if os.environ["PMIX_RANK"] == sys.argv[1]:
-    setattr(world, sys.argv[2], end)
+is_hit = os.environ["PMIX_RANK"] in lost.split("+")
+if is_hit and not where:
+    end()
+from scaffe.parallel import world
+if is_hit:
+    setattr(world, *where, end)
 world.open_world()
 """
 
 
-@pytest.mark.parametrize("lost", ["0 watched_start", "1 _check_launcher"])  # before MPI_Init, and behind it
-def test_a_rank_that_is_lost_while_mpi_starts_ends_the_job(tolerant_mpirun, tmp_path, lost):
+@pytest.mark.parametrize("lost", ["0+1", "1 load_mpi", "1 _check_launcher"])  # the last one: behind MPI_Init
+def test_a_rank_that_is_lost_while_mpi_starts_ends_the_job(tolerant_mpirun, tmp_path, lost) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = "--with-ft", "ulfm", sys.executable, tmp_path / "program.py", *lost.split()
     result = tolerant_mpirun(3, *command, timeout=120)
     assert result.returncode != 0
-    who = rf"rank {lost[0]} \(process \d+\) on \S+|a rank on \S+|a rank"
+    who = rf"rank [{lost[0]}1] \(process \d+\) on \S+|a rank on \S+|a rank"
     assert re.search(rf"^scaffe: ({who}) has ended before all ranks had started; start", result.stderr, re.M)
     assert "Traceback" not in result.stderr

@@ -14,7 +14,7 @@ from unsealed import unseal
 
 import scaffe
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
-from scaffe.files import snapshot
+from scaffe.files.states import complete
 from scaffe.parallel.run import Run
 from scaffe.proto import NetParameter, SolverParameter, blobs
 from scaffe.proto.files import read_solver, read_solver_state, read_weights
@@ -75,7 +75,10 @@ def test_caffes_snapshot_is_taken_up_and_written_again_as_it_was(artefacts, tmp_
     assert solver.iter == 50
     solver.snapshot()
     solver.close()
-    assert contents(tmp_path / f"{CAFFES}.caffemodel.h5") == contents(f"{CAFFES}.caffemodel.h5")
+    weights = contents(tmp_path / f"{CAFFES}.caffemodel.h5")
+    assert b"input_transform" in weights.pop("scaffe/net")[2]
+    assert weights.pop("scaffe") is None
+    assert weights == contents(f"{CAFFES}.caffemodel.h5")
     ours, theirs = contents(tmp_path / f"{CAFFES}.solverstate.h5"), contents(f"{CAFFES}.solverstate.h5")
     assert {name.split("/")[0] for name in ours.keys() - theirs.keys()} == {"scaffe"}
     name = str(tmp_path / f"{CAFFES}.caffemodel.h5").encode()
@@ -138,7 +141,7 @@ def test_the_newest_snapshot_is_found_and_older_ones_removed_whatever_their_form
         one.step(1)
         one.snapshot()
         newest = one.iter
-        assert snapshot.complete("snap")[-1].startswith(f"snap_iter_{newest}.solverstate")
+        assert complete("snap")[-1].path.startswith(f"snap_iter_{newest}.solverstate")
     assert sorted(map(str, Path().glob("snap_*"))) == [
         "snap_iter_3.caffemodel.h5",
         "snap_iter_3.solverstate.h5",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from collectives.errors import AlgorithmError
 from collectives.model.predicting import predict
 from collectives.schedules.algorithms import make_schedule, order_for
 from scaffe import Net
@@ -69,6 +70,48 @@ def test_leaders_by_hand() -> None:
     halving = ClosedForms(slow.links, 8, ("leaders-halving",), 4).cost("allreduce", 800)
     assert halving.seconds == pytest.approx(2 * 600 + 1200 + 200 * 40 + 100 * 2)
     assert list(ClosedForms(slow.links, 4, ("leaders-ring",), 4).costs("allreduce", 800)) == []  # one node
+
+
+@pytest.mark.parametrize("name", ["flat", "kary-2", "ccb-8-4", "bb-4", "cb-8:levels"])
+def test_what_has_no_closed_form_is_counted_from_its_steps(name: str) -> None:
+    """They were taken for a binomial tree, or for cb-8: `flat` ten times too fast."""
+    found = ClosedForms(find_cluster("cluster-a").links, 32, (name,)).cost("reduce", MIB)
+    assert found.algorithm == name and found.seconds == events("reduce", name, "cluster-a", 32, MIB, found.chunk)
+
+
+def test_what_has_no_closed_form_is_not_counted_over_any_number_of_ranks() -> None:
+    forms = ClosedForms(find_cluster("cluster-a").links, 10**9, ("flat",))
+    with pytest.raises(ScaffeError, match="'flat' has no closed form, and too many steps over 1000000000 ranks"):
+        forms.cost("reduce", MIB)
+    with pytest.raises(ScaffeError, match="'flat' has no closed form"):
+        forms.tree("flat", MIB, MIB, adds=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("binominal", "unknown algorithm 'binominal'; known are chain"),
+        ("leaders-binominal", "unknown algorithm 'binominal'; known are chain"),
+        ("leaders-leaders-ring", "unknown algorithm 'leaders-ring'"),
+        ("mpi", "unknown algorithm 'mpi'"),
+        ("", "unknown algorithm ''"),
+        ("cb", "'cb' needs a chain size"),
+        ("cb-0", "'cb-0': chain size 0; it must be at least 1"),
+        ("ccb-8-4-2", "'ccb-8-4-2' needs one chain size or 2"),
+        ("chain-3", "'chain-3': 'chain' takes no number"),
+    ],
+)
+def test_names_that_no_algorithm_has_are_errors(name: str, said: str) -> None:
+    links = find_cluster("cluster-a").links
+    with pytest.raises(AlgorithmError, match=said):
+        ClosedForms(links, 16, ("chain", name))
+
+
+def test_an_algorithm_does_only_its_own_collectives() -> None:
+    links = find_cluster("cluster-a").links
+    for what, name in (("bcast", "cb-8:levels"), ("reduce", "ring")):
+        with pytest.raises(ScaffeError, match=f"no {what} over 16 ranks by any of: {name}"):
+            ClosedForms(links, 16, (name,)).cost(what, MIB)
 
 
 @pytest.mark.parametrize("cluster", ["cluster-a", "taihulight", "ndr"])

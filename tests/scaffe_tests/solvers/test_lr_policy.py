@@ -37,8 +37,8 @@ def test_extremes_stay_finite():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        (dict(lr_policy="stpe"), "'stpe' is unknown; known policies: fixed step"),
-        (dict(), "'' is unknown"),
+        (dict(lr_policy="stpe"), "'stpe' is unknown; did you mean 'step'"),
+        (dict(), "lr_policy is missing; known policies: fixed step"),
         (dict(lr_policy="step"), "stepsize above 0"),
         (dict(lr_policy="poly"), "max_iter above 0"),
         (dict(lr_policy="sigmoid", gamma=-1), "gamma of 0 or more"),

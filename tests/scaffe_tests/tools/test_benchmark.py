@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from both_engines import build, needs_onednn
+from both_engines import build, needs_bf16, needs_onednn
 
 import scaffe
-from scaffe.engines.onednn import library as lib
 from scaffe.tools import benchmark
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,10 +48,8 @@ def test_the_benchmark_prints_its_table(phase):
     assert re.search(r"^lenet +64 +[\d.]+ +[\d.]+ .*\d\.\d\d +\d+\.\d\d +\d+%", printed, re.M)
 
 
-@needs_onednn
+@needs_bf16
 def test_the_benchmark_compares_bf16_with_float32():
-    if not lib.load().isa & lib.ISA_AVX512:
-        pytest.skip("bf16 needs AVX-512")
     printed = run_engine("--rounds", "1", "--compute", "bf16", "--batch", "8")
     assert re.search(r"this core: \d+ GFLOP/s in bf16, \d+ GFLOP/s in float32", printed)
     assert re.search(rf"^lenet +8 +[\d.]+ +[\d.]+ +[\d.]+ +{RATIO} .*( +\d+\.\d\d){{4}} +\d+%", printed, re.M)

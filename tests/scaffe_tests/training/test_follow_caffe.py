@@ -89,9 +89,8 @@ def test_the_weights_of_iteration_50_are_caffes(resumed):
 
 def without_start(forms_of_lines):
     """Leave out the lines of a run's start, and those of its readers, ours and Caffe's."""
-    return [
-        form for form in forms_of_lines if not re.match("Solving|Learning Rate|Restor|Restarting data|Reading:", form)
-    ]
+    of_start = "Solving|Learning Rate|Restor|Restarting data|Reading:|snapshot_prefix"
+    return [form for form in forms_of_lines if not re.match(of_start, form)]
 
 
 def test_the_lines_of_the_log_have_the_form_and_order_of_caffes(resumed):

@@ -8,25 +8,17 @@ from pathlib import Path
 import nets
 import numpy as np
 import pytest
-from both_engines import needs_onednn
+from both_engines import needs_bf16
 
 from scaffe import solvers
 from scaffe.compute import Compute
-from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn import weights as forms
 from scaffe.parallel.instances.instances import Instances
 from scaffe.training.solver import Solver
 
-pytestmark = [needs_onednn, pytest.mark.mpi_skip]
+pytestmark = [needs_bf16, pytest.mark.mpi_skip]
 ALL, NONE = 1 << 10, 1 << 40  # for weights.SMALL: weights of all layers have lasting forms, or those of none
 Between = Callable[[Solver], object]
-
-
-@pytest.fixture(autouse=True)
-def on_this_cpu() -> None:
-    """Skip the tests where the CPU has no bfloat16 numbers."""
-    if not lib.load().isa & lib.ISA_AVX512:
-        pytest.skip("needs AVX-512")
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def test_every_iterations_loss_is_told_though_it_comes_late(make):
 def test_a_step_from_a_device_waits_for_no_loss_but_at_the_display(make, monkeypatch):
     solver = make(StrictGpu(), display=3)
     known = []
-    tell = lambda world, net, iter, *shown: known.append((iter, len(solver.losses.last))) or shown[-1]  # noqa: E731
+    tell = lambda net, iter, *shown: known.append((iter, len(solver.losses.last))) or shown[-1]  # noqa: E731
     monkeypatch.setattr("scaffe.training.display.iteration", tell)
     solver.param.average_loss = 100
     solver.losses.last = type(solver.losses.last)(maxlen=100)

@@ -107,6 +107,8 @@ def told(caplog):
         (Solver, "update_bucket", 8, {"workflow": "SC-OBR", "drive": "helper"}),  # early, some buckets are updated
         (Solver, "update_bucket", 8, ALLREDUCE),
         (Workflow, "drain", 4, {"workflow": "SC-OB"}),
+        (Losses, "settle", 3, {}),  # of an iteration that is done, but not displayed
+        (Losses, "settle", 3, ALLREDUCE),
         (Solver, "test_all", 2, {}),
         (display, "end", 1, {}),
         (Solver, "snapshot", 1, {}),
@@ -154,7 +156,7 @@ def test_a_request_that_was_under_way_is_granted_once(monkeypatch, told, param, 
     def ask(one: Solver, iteration: int) -> None:
         wishes = {action}
         one.asked = lambda: [
-            one.iter == iteration and known in wishes and not wishes.discard(known) for known in ACTIONS
+            one.begun == iteration + 1 and known in wishes and not wishes.discard(known) for known in ACTIONS
         ]
 
     expected = *solved(monkeypatch, param, lambda one: ask(one, end - 1), **run), told()
@@ -352,6 +354,28 @@ def test_the_numbers_go_on_where_the_next_root_does(monkeypatch, param, tmp_path
     texts = [(tmp_path / f"{name}.prom").read_text() for name in ("whole", "runs")]
     lasts = [re.findall(r"^scaffe_(?:iteration|update_norm)\{run=.*?[,}](.*)$", text, re.M) for text in texts]
     assert lasts[0] == lasts[1] != []
+
+
+def test_an_iteration_that_is_done_is_measured_once_though_a_loss_comes_first(monkeypatch, param, tmp_path):
+    """By nets that were built anew, so that its norms alone are missing."""
+
+    def train(folder: Path, call: int) -> dict[str, list[tuple[int, float]]]:
+        watching = Watching(stall_seconds=0, tensorboard=folder, measure_every=1)
+        lost, one = lose(monkeypatch, Losses, "settle", call), solver(monkeypatch, param, SHRINKS(), watching)
+        one.step(4)
+        one.close()
+        files()
+        assert lost == [call] * (call > 0)
+        shown = curves(folder)
+        return {tag: shown[tag] for tag in shown if tag.startswith(("loss", "learning", "train", "update"))}
+
+    param.display = 0
+    expected, found = train(tmp_path / "whole", -1), train(tmp_path / "runs", 3)
+    norms = [tag for tag in expected if tag.startswith("update")]
+    assert norms and [[step for step, _ in found[tag]] for tag in norms] == [[0, 2, 3]] * len(norms)
+    assert {tag: found[tag] for tag in expected if tag not in norms} == {
+        tag: expected[tag] for tag in expected if tag not in norms
+    }
 
 
 def test_without_the_root_a_last_snapshot_or_a_mirror_the_training_ends(monkeypatch, param):

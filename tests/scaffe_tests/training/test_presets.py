@@ -77,13 +77,13 @@ def test_an_unknown_preset_is_an_error_that_lists_the_known_ones(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main([*TRAIN, "--preset", "caffe"])
+        main([*TRAIN, "--preset", "horovod"])
     assert ended.value.code == 2
     error = capsys.readouterr().err
     with pytest.raises(scaffe.ScaffeError) as caught:
-        scaffe.get_solver("solver.prototxt", preset="caffe")
-    assert str(caught.value) == "unknown preset 'caffe'; known: numa-caffe singlecaffe parax s-caffe swcaffe"
-    assert "--preset" in error and "'caffe'" in error and all(name in error for name in PRESETS)
+        scaffe.get_solver("solver.prototxt", preset="horovod")
+    assert str(caught.value) == "unknown preset 'horovod'; known: numa-caffe singlecaffe parax s-caffe swcaffe"
+    assert "--preset" in error and "'horovod'" in error and all(name in error for name in PRESETS)
 
 
 @pytest.mark.parametrize("name", PRESETS)

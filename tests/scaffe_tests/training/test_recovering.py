@@ -10,7 +10,8 @@ import pytest
 from collectives import RankLostError
 from scaffe.errors import RanksLostError
 from scaffe.parallel.run import Run
-from scaffe.training.recovering_solver import Mark, RecoveringSolver, State, check_left
+from scaffe.training.ranks_left import check_left
+from scaffe.training.recovering_solver import Mark, RecoveringSolver, State
 
 SHRINKS = Run(on_rank_loss="shrink", min_ranks=2)
 
@@ -18,6 +19,7 @@ SHRINKS = Run(on_rank_loss="shrink", min_ranks=2)
 def state(done: int = 4, has_state: bool = True, **fields) -> State:
     """Return the state of a rank that has done so many iterations."""
     given = {"wishes": frozenset(), "begun": done, "calls": False, "finished": False, "mirrored": -1} | fields
+    given = {"told": done, "outputs": {}} | given
     return State(
         done=done, acted=done, tested=-1, tests_done=0, losses=(), stopped="", result=None, has_state=has_state, **given
     )
@@ -136,11 +138,17 @@ def test_the_rank_that_was_the_root_has_the_state_however_ranks_are_numbered_now
 ) -> None:
     losses = SimpleNamespace(last=(), wishes=set())
     given = {"done": 4, "acted": 4, "tested": -1, "tests_done": 0, "begun": 4, "stopped": "", "called": None}
+    given |= {"told": 4, "outputs": {}}
     solver = SimpleNamespace(**given, losses=losses, granting=set(), _finished=False, _result=None, mirror=None)
     solver.run, solver.propagate = SHRINKS, SimpleNamespace(stale=False)
     solver.auto_instances, solver.world = SimpleNamespace(settled=None), SimpleNamespace(is_root=not was_root)
     solver._is_whole, solver._is_acting, solver.joined, solver._has_all = True, was_root, joined, has_all
     assert RecoveringSolver._state(solver).has_state is expected
+
+
+def test_what_any_rank_has_displayed_of_the_iteration_that_counts_is_not_displayed_again() -> None:
+    assert decided(state(4, told=3), state(4, told=4))[1].told == 4
+    assert decided(state(5, told=4), state(4, told=4))[1].told == 4
 
 
 def test_a_fourth_loss_of_no_rank_ends_the_run() -> None:

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from scaffe.training import retries
 from scaffe.training.retries import Retries, Try, was_lost
+from scaffe.training.signals import hold
 
 TRACEBACK = b"scaffe: rank 0: Traceback (most recent call last):"
 
@@ -118,8 +120,8 @@ def test_a_job_that_kept_its_lock_is_started_again_whatever_its_exit_status(capf
     assert line.endswith("a process was lost (exit status 0): retry 1 of 3, from snap")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_is_passed_on_and_the_job_not_started_again(number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 9), (signal.SIGTERM, 9), (signal.SIGUSR1, 75)])
+def test_a_signal_is_passed_on_and_the_job_not_started_again(number: signal.Signals, code: int) -> None:
     program = f"""
 import os, signal
 signal.signal({int(number)}, lambda *_: os._exit(9))
@@ -133,8 +135,42 @@ while True:
         tries.append(Try(command))
         return tries[-1]
 
-    assert Retries([sys.executable, "-c", program], 3, lambda: None, start).run() == 9
+    assert Retries([sys.executable, "-c", program], 3, lambda: None, start).run() == code
     assert len(tries) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 75)])
+def test_a_signal_before_the_job_is_started_is_remembered_and_none_is(number: signal.Signals, code: int) -> None:
+    hold()
+    signal.raise_signal(number)
+    assert Retries(["job"], 3, lambda: None, lambda command: pytest.fail("the job is started")).run() == code
+
+
+@pytest.mark.parametrize(("codes", "code"), [([138], 75), ([10], 75), ([0], 0), ([2], 2)])
+def test_a_job_that_usr1_ends_while_it_starts_asks_to_be_requeued(codes: Sequence[int], code: int) -> None:
+    class Asked(Ended):
+        def end(self) -> int:
+            signal.raise_signal(signal.SIGUSR1)
+            return super().end()
+
+        class process:
+            poll = send_signal = staticmethod(lambda *given: None)
+
+    assert Retries(["job"], 3, lambda: None, lambda command: Asked(*codes)).run() == code
+
+
+def test_usr1_is_sent_again_to_a_launcher_that_has_not_passed_it_on(monkeypatch) -> None:
+    monkeypatch.setattr(retries, "AGAIN", 0.01)
+    program = """
+import os, signal
+come = []
+signal.signal(signal.SIGUSR1, lambda *_: come.append(1))
+os.kill(os.getppid(), signal.SIGUSR1)
+while len(come) < 3:
+    signal.pause()
+os._exit(75)
+"""
+    assert Retries([sys.executable, "-c", program], 0, lambda: None).run() == 75
 
 
 def test_stderr_is_passed_on_and_its_errors_are_noted(capfd) -> None:
@@ -143,6 +179,11 @@ def test_stderr_is_passed_on_and_its_errors_are_noted(capfd) -> None:
     assert one.end() == 1
     assert capfd.readouterr().err == text.encode().decode("unicode_escape")
     assert one.errors == [TRACEBACK.replace(b"0", b"1")]
+
+
+def test_each_try_of_ranks_that_may_be_lost_has_a_watch_over_their_start() -> None:
+    look = ["sh", "-c", 'grep -q "@scaffe start watch .* $$ " /proc/net/unix']
+    assert [Try([*look, "--with-ft", "ulfm"]).end(), Try(look).end()] == [0, 1]
 
 
 def test_a_process_that_a_signal_killed_has_the_exit_status_of_a_shell() -> None:

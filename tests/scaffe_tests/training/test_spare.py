@@ -8,7 +8,7 @@ import pytest
 
 from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.parallel.run import Run
-from scaffe.training import recovering_solver
+from scaffe.training import ranks_left
 from scaffe.training.spare import check_spares
 
 
@@ -40,12 +40,12 @@ def launched(ranks: int, *, is_spare=False, lost: tuple[int, ...] = (), waiting:
 
 
 def test_a_launch_of_fewer_ranks_than_must_be_left_is_refused(monkeypatch):
-    monkeypatch.setattr(recovering_solver, "can_shrink", lambda: True)
+    monkeypatch.setattr(ranks_left, "can_shrink", lambda: True)
     run = Run(on_rank_loss="shrink", min_ranks=3)
     with pytest.raises(ScaffeError, match=r"--min-ranks 3: the launch has 2 rank\(s\) that train; start more ranks"):
-        recovering_solver.check_shrink(launched(2), run)
+        ranks_left.check_shrink(launched(2), run)
     with pytest.raises(RanksLostError, match="ranks left: 2, fewer than --min-ranks 3"):
-        recovering_solver.check_shrink(launched(2, lost=(1,)), run)
-    recovering_solver.check_shrink(launched(2, lost=(1,), waiting=1), run)
-    recovering_solver.check_shrink(launched(3), run)
-    recovering_solver.check_shrink(launched(1, is_spare=True), run)
+        ranks_left.check_shrink(launched(2, lost=(1,)), run)
+    ranks_left.check_shrink(launched(2, lost=(1,), waiting=1), run)
+    ranks_left.check_shrink(launched(3), run)
+    ranks_left.check_shrink(launched(1, is_spare=True), run)

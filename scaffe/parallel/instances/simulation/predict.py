@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from scaffe.errors import ScaffeError
+from scaffe.monitor.log import log
 from scaffe.parallel.instances.simulation.events import Usage
 from scaffe.parallel.instances.simulation.machine import Machine
 from scaffe.parallel.instances.simulation.training import Division, Passes, Training
 
+MOST_LOADS = 1_000_000  # of instances' passes: 5 to 10 minutes of a processor
+LONG = 100_000  # of a simulation that says so
 LATE = 0.0, 0.01, 0.03, 0.1  # how late the last launch group starts, in parts of an iteration
 
 
@@ -87,3 +91,25 @@ def over_cores(
             continue
         each, one = (predict(passes, part, replace(division, x=x), iterations) for x in (1, cores))
         yield cores, each, one
+
+
+def check_loads(
+    passes: Passes, machine: Machine, division: Division, ways: int, groups: int, delays: int, iterations: int
+) -> None:
+    """Raise ScaffeError where there are too many loads to simulate; log their number where that takes minutes.
+
+    `ways`: gathers to compare; `delays`: those of `groups` launch groups.
+    """
+    if division.divided:  # sizes with fewer images than instances are left out
+        sizes = [x for x in machine.sizes() if machine.cores // x <= division.images]
+    else:
+        sizes = machine.sizes()
+    instances = sum(machine.cores // x for x in sizes) * (ways + delays * (groups > 1)) + sum(machine.sizes())
+    total = instances * len(passes.costs) * iterations
+    if total > MOST_LOADS:
+        raise ScaffeError(
+            f"{total / 1e6:.1f} million loads of {machine.cores} cores are too many to simulate "
+            f"(most: {MOST_LOADS / 1e6:g}): give fewer --cores, --iterations, --gathers or --launch-delays"
+        )
+    if total > LONG:
+        log.info("%.1f million loads are to be simulated, which takes minutes", total / 1e6)

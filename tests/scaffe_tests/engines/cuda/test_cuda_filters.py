@@ -13,6 +13,7 @@ import scaffe
 from scaffe.choices import Choices
 from scaffe.compute import Compute
 from scaffe.context import Context
+from scaffe.engines.cuda.column_passes import ColumnPasses
 from scaffe.errors import DeviceError
 from scaffe.proto import NetParameter
 
@@ -62,13 +63,14 @@ def a_net(kind, fields, shape, engine="auto", frontend=None, gpu=None, **how):
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize("last", [0.1, 2.0], ids=["channels last", "channels first"])
 @pytest.mark.parametrize("case", CASES)
-def test_every_pass_has_the_references_numbers(kind, last, case):
+def test_every_pass_has_the_references_numbers(kind, last, case, caplog):
     fields, shape = CASES[case]
     frontend = FakeFrontend(EXACT, QUICK, last=last)
     net = a_net(kind, fields, shape, frontend=frontend)
     frontend.ran.clear()
     assert_alike(run(net, 2), run(a_net(kind, fields, shape, engine="reference"), 2))
     assert frontend.ran == [f"{'last' if last < 1 else 'first'} {QUICK.name}"] * 6
+    assert "left out" not in caplog.text  # the columns that plans are compared with have these numbers too
 
 
 @pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
@@ -137,13 +139,39 @@ def test_what_is_known_is_not_timed_again_and_goes_with_the_choices():
     ("float32", 1.0005, True), ("float32", 1.01, False), ("tf32", 1.005, True), ("tf32", 1.05, False),
     ("bf16", 1.02, True), ("bf16", 1.3, False), ("float32", float("nan"), False),
 ])  # fmt: skip
-def test_a_plan_whose_result_is_not_the_first_plans_is_left_out(numbers, factor, right, caplog):
+@pytest.mark.parametrize("is_first", [False, True], ids=["second", "first"])
+def test_a_plan_whose_result_is_wrong_is_left_out(numbers, factor, right, is_first, caplog):
     other = Engine("eng8", seconds=0.1, factor=factor)
-    net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(EXACT, other), numbers=numbers)
+    engines = (other, EXACT) if is_first else (EXACT, other)
+    net = a_net("Convolution", *CASES["plain"], frontend=FakeFrontend(*engines), numbers=numbers)
     layout = "channels first" if numbers == "float32" else "channels last"
     found = {tuple(name.replace(" with bias", "").split(", ")) for name in net.context.choices.taken.values()}
     assert found == {(layout, (other if right else EXACT).name)}
     assert ("left out channels" in caplog.text) == (not right)
+
+
+@pytest.mark.parametrize("numbers", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+def test_where_no_plan_is_right_columns_compute(kind, numbers):
+    fields, shape = CASES["groups, strides, dilation"]
+    frontend = FakeFrontend(*(Engine(f"eng{i}", factor=factor) for i, factor in enumerate((1.5, float("nan"), 0.0))))
+    net = a_net(kind, fields, shape, frontend=frontend, numbers=numbers)
+    assert set(net.context.choices.taken.values()) == {"columns"}
+    frontend.ran.clear()
+    assert_alike(run(net, 2), run(a_net(kind, fields, shape, engine="reference"), 2), 2e-2)
+    assert frontend.ran == []
+
+
+def test_the_comparison_has_the_columns_of_one_image_at_a_time(monkeypatch):
+    made, init = [], ColumnPasses.__init__
+
+    def noting(passes, *given):
+        init(passes, *given)
+        made.append(passes.columns.size)
+
+    monkeypatch.setattr(ColumnPasses, "__init__", noting)
+    a_net("Convolution", CASES["plain"][0], (7, 5, 6, 7), frontend=FakeFrontend(EXACT))
+    assert made == [5 * 9 * 6 * 7] * 3
 
 
 def test_a_plan_that_writes_nothing_is_left_out(monkeypatch):

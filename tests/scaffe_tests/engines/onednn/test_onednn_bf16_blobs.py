@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from both_engines import TOLERANCE, build, needs_onednn, run
+from both_engines import TOLERANCE, build, needs_bf16, run
 from google.protobuf import text_format
 
 import scaffe
@@ -11,10 +11,7 @@ from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.primitives import Memory
 from scaffe.proto import SolverParameter
 
-pytestmark = [
-    needs_onednn,
-    pytest.mark.skipif(not lib.load().isa & lib.ISA_AVX512, reason="bfloat16 needs AVX-512"),
-]
+pytestmark = needs_bf16
 TEXT = """
 layer { name: "conv" type: "Convolution" bottom: "x0" top: "conv" convolution_param { num_output: 20 kernel_size: 3 } }
 layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }

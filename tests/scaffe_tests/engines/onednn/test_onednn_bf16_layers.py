@@ -10,15 +10,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from both_engines import TOLERANCE, build, is_fast, needs_onednn
+from both_engines import TOLERANCE, build, is_fast, needs_bf16
 
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.primitives import Memory
 
-pytestmark = [
-    needs_onednn,
-    pytest.mark.skipif(not lib.load().isa & lib.ISA_AVX512, reason="bfloat16 needs AVX-512"),
-]
+pytestmark = needs_bf16
 ROUNDED = 2**-8
 BF16 = lib.BF16, lib.BF16
 

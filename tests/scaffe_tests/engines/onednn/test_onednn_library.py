@@ -2,16 +2,19 @@
 
 import gc
 import logging
+import re
 import threading
 import weakref
 
 import numpy as np
 import pytest
-from both_engines import build, needs_onednn, run
+from both_engines import build, needs_onednn, run, why_no_bf16
 
 from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.engines.onednn import library
+from scaffe.engines.onednn.descriptors import NoFastForm
+from scaffe.engines.onednn.primitives import Onednn
 from scaffe.errors import EngineError, OnednnError
 
 CONVOLUTION = (
@@ -40,6 +43,20 @@ def no_library(lookups):
 def test_a_named_engine_that_is_missing_says_what_to_install(no_library):
     with pytest.raises(OnednnError, match="pip install onednn-cpu-gomp"):
         build(CONVOLUTION, (1, 3, 5, 5), engine="onednn")
+
+
+@needs_onednn
+def test_bf16_is_refused_exactly_where_the_library_has_no_product_of_it():
+    engine = Onednn(1)
+    x, w, y = (engine.any(shape, library.BF16) for shape in ((8, 32), (64, 32), (8, 64)))
+    product = engine.handle, library.FORWARD_TRAINING, x, w, None, y, engine.attributes
+    if why_no_bf16():
+        with pytest.raises(NoFastForm):
+            engine.describe("inner_product_forward", *product)
+        with pytest.raises(OnednnError, match=f"^{re.escape(why_no_bf16())}; compute in float32$"):
+            Onednn(1, "bf16")
+    else:
+        assert engine.describe("inner_product_forward", *product) and Onednn(1, "bf16")
 
 
 def test_auto_without_the_library_computes_in_numpy_and_warns_once_with_what_to_install(no_library, caplog):

@@ -12,9 +12,9 @@ from scaffe.errors import ScaffeError
 pytestmark = needs_onednn
 
 
-def trained(name, keep, batch=2):
+def trained(name, keep):
     """Return a net of the zoo after two passes from the same numbers, and the elements of its gradients' memory."""
-    net = scaffe.Net(models.get(name).train_val(batch=batch, data="input"), scaffe.TRAIN, compute=Compute("onednn"))
+    net = scaffe.Net(models.get(name).train_val(batch=1, data="input"), scaffe.TRAIN, compute=Compute("onednn"))
     net.keep_diffs = keep
     rng = np.random.default_rng(1)
     net.packed.data[...] = rng.standard_normal(net.packed.data.size) * 0.05

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from both_engines import needs_onednn
+from both_engines import needs_bf16, needs_onednn
 
 from scaffe import solvers
 from scaffe.blob import Blob
@@ -42,16 +42,7 @@ def update(rule, rate, iteration, cut):
 
 @pytest.mark.parametrize("cut", [None, 2 * OnednnSGD.block, 1000], ids=["whole", "cut between blocks", "and in one"])
 @pytest.mark.parametrize("fields", [{}, {"iter_size": 3}, {"regularization_type": "L1"}, {"clip_gradients": 5}])
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        "float32",
-        pytest.param(
-            "bf16",
-            marks=pytest.mark.skipif(not library.load().isa & library.ISA_AVX512, reason="bfloat16 needs AVX-512"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("numbers", ["float32", pytest.param("bf16", marks=needs_bf16)])
 def test_updates_are_numpys(numbers, fields, cut):
     rules = rule_of(Onednn(1, numbers), **fields), rule_of(None, **fields)
     assert isinstance(rules[0], OnednnSGD) and not isinstance(rules[1], OnednnSGD)

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from both_engines import needs_onednn
+from both_engines import needs_bf16
 
 import scaffe
 from scaffe import solvers
 from scaffe.compute import Compute
-from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn import weights as forms
 from scaffe.net import Net
 from scaffe.packed import aligned_zeros
 from scaffe.proto import SolverParameter
 
-pytestmark = [needs_onednn, pytest.mark.mpi_skip]
+pytestmark = [needs_bf16, pytest.mark.mpi_skip]
 MODEL = """
 force_backward: true
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 16 dim: 6 dim: 5 } } }
@@ -30,13 +29,6 @@ layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip"
 """
 ALL, NONE = 1 << 10, 1 << 40  # for weights.SMALL: weights of all layers have lasting forms, or those of none
 Results = list[bytes]
-
-
-@pytest.fixture(autouse=True)
-def on_this_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip the tests where the CPU has no bfloat16 numbers."""
-    if not lib.load().isa & lib.ISA_AVX512:
-        pytest.skip("needs AVX-512")
 
 
 @pytest.fixture

@@ -116,6 +116,32 @@ def test_what_instance_0_builds_comes_first_and_alone() -> None:
     assert begun[0] == "0" and sorted(begun) == list("0123")
 
 
+def test_what_is_wrong_with_all_is_found_before_the_other_threads_start() -> None:
+    """Such as a batch of 24 for 9,999 instances, whose threads would take a minute or more than the memory."""
+    before, found = set(threading.enumerate()), []
+
+    def make(instance: int) -> None:
+        found.extend(thread.name for thread in set(threading.enumerate()) - before)
+        raise ScaffeError("9999 instances for a batch of 24")
+
+    with Crew([Place(i, 0, CORES[:1]) for i in range(9999)]) as crew, pytest.raises(ScaffeError, match="batch of 24"):
+        crew.build(make)
+    assert found == ["instance 0"]
+
+
+def test_a_thread_that_cannot_be_started_is_told_and_those_that_run_end() -> None:
+    before, usual = set(threading.enumerate()), threading.stack_size()
+    with Crew(PLACES) as crew:
+        threading.stack_size(1 << 46)  # more than any address space has
+        try:
+            with pytest.raises(ScaffeError, match=r"instance 0 of 4: this process can start no more threads: .*ulimit"):
+                crew.run(lambda i: None)
+        finally:
+            threading.stack_size(usual)
+        crew.run(lambda i: None)  # it can go on
+    assert set(threading.enumerate()) <= before
+
+
 def test_only_instance_0_logs_what_all_would_say(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), Crew(PLACES) as crew:
         crew.run(lambda i: log.info("layer 'x' computes in numpy"))

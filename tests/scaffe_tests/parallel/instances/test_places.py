@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from scaffe.errors import ScaffeError, SplitError
-from scaffe.parallel.instances.places import candidates, check_batch, place, rank_cores
+from scaffe.errors import ScaffeError
+from scaffe.parallel.instances.places import candidates, place, rank_cores
 from scaffe.parallel.instances.topology import Domain, Topology
 
 pytestmark = pytest.mark.mpi_skip
@@ -110,18 +110,3 @@ def test_what_auto_tries() -> None:
     assert candidates(TWO) == {"1": 1, "numa": 2, "core": 8}
     assert candidates(topology([0, 1])) == {"1": 1, "numa": 1, "core": 2}
     assert candidates(topology([3])) == {"1": 1, "numa": 1, "core": 1}
-
-
-@pytest.mark.parametrize(
-    ("batch", "ranks", "instances", "error"),
-    [
-        (16, 2, 24, "2 ranks x 24 instances for a batch of 16 samples; ask for at most 8 instances, or a larger batch"),
-        (3, 1, 4, "4 instances for a batch of 3 samples; ask for at most 3 instances, or a larger batch"),
-        (1, 2, 2, "2 ranks x 2 instances for a batch of 1 samples; start at most 1 ranks, or a larger batch"),
-    ],
-)
-def test_more_instances_than_samples_is_an_error(batch: int, ranks: int, instances: int, error: str) -> None:
-    with pytest.raises(SplitError) as caught:
-        check_batch(batch, ranks, instances)
-    assert str(caught.value) == error
-    check_batch(ranks * instances, ranks, instances)
