@@ -18,7 +18,7 @@
 # starts those of the nodes that are left (--no-kill); with fewer than --min-ranks, status 76, the job is queued again.
 # Without its first node the job ends, and SLURM queues it again.
 set -u
-asked= job=
+asked='' job=''
 trap 'asked=USR1; [ -z "$job" ] || kill -USR1 "$job"' USR1 # scaffe retry and mpirun forward it to the ranks
 solver=${1:?usage: sbatch sbatch_openmpi.sh SOLVER [CLUSTER.toml]}
 config=${2:-$(dirname "$solver")/cluster.toml}
