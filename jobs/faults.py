@@ -199,8 +199,13 @@ class Trial:
 
     @property
     def _may_be_silent(self) -> bool:
-        """Return whether a launcher may say nothing: of an exit code MPICH, and Open MPI after another rank's loss."""
-        return self.cell.fault == EXIT and (self.cell.loss == ENDS or self.cell.moment in RECOVERY)
+        """Return whether a launcher may say nothing of an exit code.
+
+        MPICH does, and Open MPI after another rank's loss, and once half of the processes have ended so.
+        """
+        cell = self.cell
+        no_word = cell.loss == ENDS or cell.moment in RECOVERY or 2 * len(cell.hits) >= cell.launched
+        return cell.fault == EXIT and no_word
 
     def _may_be_cut_off(self, line: str) -> bool:
         """Return whether this line ends a job of which no side, with ranks on other nodes, has most of the ranks."""

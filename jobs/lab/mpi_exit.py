@@ -3,6 +3,7 @@
     timeout 60 jobs/mpirun.sh --ft -n 3 python jobs/lab/mpi_exit.py 1; echo $?
 
 Expected: the others report the loss at once, as for the argument 0, and for kill, a SIGKILL. Found: they wait; 124.
+With -n 2, half of the processes have ended so: mpirun ends the job, with exit code 1 and without a line.
 Open MPI's own detector reports it (OMPI_MCA_mpi_ft_detector=1 OMPI_MCA_mpi_ft_detector_thread=1).
 """
 
