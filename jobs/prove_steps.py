@@ -18,7 +18,7 @@ WORKERS = len(os.sched_getaffinity(0)) // 4  # of a step with many tests; a GPU'
 SPREAD = ["-p", "xdist", "-n", str(WORKERS)] if WORKERS > 1 and find_spec("xdist") else []
 SUMMARY = r"\d+ (?:passed|failed|skipped|error).* in .*"
 BENCH_HEADS = "net, numbers, batch, img/s, eager img/s, ratio, compiled img/s, ratio, MiB, its:"
-NETS = "alexnet", "googlenet", "resnet50", "vgg16", "cifar10_quick", "lenet"
+NETS = "alexnet", "resnet50", "googlenet", "vgg16", "cifar10_quick", "lenet"
 
 
 @dataclass
