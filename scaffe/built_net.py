@@ -75,7 +75,7 @@ class BuiltNet:
             self._add_layer(param, label)
         self._log_without_effect()
         for i, j in followers(self.param.layer).items():
-            self.layers[i].follower = self.layers[j]
+            self.layers[i].follower, self.layers[i].follower_is_next = self.layers[j], j == i + 1
         for i, (j, k) in joins(self.param.layer).items():
             self.layers[i].joined = self.layers[j], k
         self.nodes = [self._node(i) for i in range(len(self.layers))]

@@ -62,6 +62,7 @@ class Layer:
         self.blobs: list[Blob] = []
         self.param_propagate_down: list[bool] = []
         self.follower: Layer | None = None  # the only layer that reads the only top, if it has no other bottom
+        self.follower_is_next = False  # whether it comes right behind this layer
         self.joined: tuple[Layer, int] | None = None  # the reader of the only top, and which of its several bottoms
         self.xp = context.xp
         self._buffers: dict[str, Any] = {}

@@ -145,6 +145,9 @@ def rows():
         given = {"maps": high * channels, "sums": 3 * channels, "rows": high, "channels": channels, "add": 1}
         given |= {"lanes": 1 << (groups - 1).bit_length()}
         yield Case("rows", f"row_sums{end}", given, "maps sums", "sums", blocks=(1, 3), shifts=shifts)
+        given = {name: given[name] for name in ("sums", "rows", "channels", "lanes")}
+        given |= arrays("y dy", high * channels)
+        yield Case("rows", f"unrectified_sums{end}", given, "y dy", "dy sums", blocks=(1, 3), shifts=shifts)
         given = {"count": high * groups, "maps": high * channels, "bias": channels, "groups": groups}
         yield Case("rows", f"add_bias{end}", given | divisors(groups=groups), "maps", "maps", "bias", shifts=shifts)
 

@@ -35,6 +35,7 @@ class Engine:
     builds: bool = True
     fails: type[Exception] | None = None
     factor: float = 1.0  # of the right results
+    loses_nan: bool = False  # whether its ReLU makes NaN 0
 
 
 class Tensor:
@@ -96,7 +97,7 @@ class Graph:
     def __init__(self, fake, io_data_type, intermediate_data_type, compute_data_type, handle):
         assert intermediate_data_type == compute_data_type == "FLOAT" and handle == fake.handle
         self.fake, self.kind, self.unwanted, self.built = fake, io_data_type, set(), set()
-        self.operands, self.result = [], None
+        self.operands, self.result, self.rectifies = [], None, False
 
     def tensor(self, name, dim, stride, data_type, uid):
         self.operands.append(Tensor(dim, stride, data_type, uid))
@@ -124,6 +125,13 @@ class Graph:
     def bias(self, input, bias):
         inner = self.result
         self.result = Tensor(make=lambda pointers: inner.make(pointers) + bias.read(pointers))
+        return self.result
+
+    def relu(self, input):
+        inner = self.result
+        assert input is inner and len(self.operands) == 3, "the library has no plan for a ReLU without a bias"
+        self.rectifies = True
+        self.result = Tensor(make=lambda pointers: np.maximum(inner.make(pointers), 0))
         return self.result
 
     def validate(self):
@@ -166,13 +174,15 @@ class Graph:
             raise engine.fails("CUDNN_STATUS_EXECUTION_FAILED")
         sides = next(tensor for tensor in [*self.operands, result] if tensor.uid in (1, 2))  # images or maps
         first = sides.stride[1] != 1
-        self.fake.ran.append(("first " if first else "last ") + engine.name)
+        self.fake.ran.append(f"{'first' if first else 'last'}{' with ReLU' if self.rectifies else ''} {engine.name}")
         self.fake.clock += engine.seconds * (1 if first else self.fake.last)
         kept = [owner(pointer) for pointer in pointers.values()]
 
         def compute(kept=kept):
             memory[...] = WRITTEN
             values = np.asarray(result.make(pointers) * engine.factor, np.float32)
+            if self.rectifies and engine.loses_nan:
+                values = np.nan_to_num(values, nan=0.0)
             out = result.lying(pointers)
             out[...] = fake_cublas.narrowed(values, out.dtype)
 

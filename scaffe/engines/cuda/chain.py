@@ -1,5 +1,7 @@
 """Chains: BatchNorm with the Scale, the ReLU and the addition behind it, each pass of which is computed at once.
 
+A convolution with the ReLU behind it is one too: it defers its top's values, for the ReLU to have them rectified.
+
 BatchNorm computes statistics alone, and defers its top's values; so does a Scale behind it. The last layer of the chain
 computes all: a ReLU in place, or an Eltwise that adds another blob, with a ReLU in place behind it. The array of a blob
 in between is computed if it is requested. Gradients go the same way: the ReLU defers the bottom's gradient, Scale the

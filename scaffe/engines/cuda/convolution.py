@@ -9,11 +9,13 @@ from typing import Any
 from scaffe.blob import Blob
 from scaffe.choices import Work
 from scaffe.context import TRAIN
-from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, MAPS, SPREAD, WEIGH, WEIGHTS, Pass
+from scaffe.engines.cuda.chain import DeferredTop, Unrectified, deferred, raw
+from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, MAPS, NO_EPILOGUE, SPREAD, WEIGH, WEIGHTS, Epilogue, Pass
 from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.filters import Filters, Side, problem_of
 from scaffe.engines.cuda.forms import BlobValues, data, diff, last_shape, reading, writing
 from scaffe.engines.cuda.layouts import add_channel_sums, add_row_sums, channels_last
+from scaffe.engines.cuda.relu import fusable_relu
 from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
@@ -83,11 +85,22 @@ class ColumnConvolution(BaseConvolution):
         maps[...] = product.reshape(self.filters, len(maps), -1).transpose(1, 0, 2)
 
 
+class Convolved(DeferredTop):
+    """The values of a convolution's top, which the ReLU behind it has computed with its own."""
+
+    def __init__(self, layer: CudnnConvolution, bottom: Blob, top: Blob):
+        self.layer, self.bottom, self.top = layer, bottom, top
+
+    def compute(self, target: Any, rectified: bool = False) -> None:
+        self.layer.convolve(self.bottom, Side(target, data(self.top).is_last), rectified)
+
+
 class CudnnConvolution(TypedLayer, ColumnConvolution):
     """Compute by cuDNN where it is installed and supports the convolution, else by columns.
 
     In bfloat16 and TF32 the weights are converted once per forward pass, for the backward pass too, and the library
-    writes their gradient in that type, which is then added to the float32 one.
+    writes their gradient in that type, which is then added to the float32 one. A ReLU in place behind it is computed
+    with it, and so are, backward, the sums of the bias's gradient with that ReLU.
 
     `straight` is cuDNN's pass from bottom to top, `back` the one for the bottom's gradient. `source` and `target` are
     the roles of bottom and top in them.
@@ -99,6 +112,7 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
     target: str
     one_form = False
     _filters: Filters | None = None
+    _convolved: Convolved | None = None
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         super().reshape(bottom, top)
@@ -119,25 +133,41 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
     def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Work]:
         if self._filters is None:
             return {}
-        passes = [(self.straight, self.bias_term)]
+        passes = [(self.straight, self._after)]
         if self.context.phase == TRAIN:
-            passes += [(self.back, False)] * down + [(WEIGH, False)] * self.param_propagate_down[0]
+            passes += [(self.back, NO_EPILOGUE)] * down + [(WEIGH, NO_EPILOGUE)] * self.param_propagate_down[0]
         return {self._filters.work(*one): self._filters.timing(*one) for one in passes}
 
     def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
         axes = len(self.window.size) + 2  # the channels on axis 1, as forms have them
         return [blob for blob in (*bottom, *top) if self._filters and len(blob.shape) == axes]
 
+    @property
+    def _after(self) -> Epilogue:
+        """What comes after the convolution in its pass from bottom to top."""
+        return Epilogue(self.bias_term, self.follower_is_next and fusable_relu(self) is not None)
+
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        filters = self._with((self.straight, self.bias_term))
+        after = self._after
+        filters = self._with((self.straight, after), (self.straight, Epilogue(self.bias_term)))
         if filters is None:
             super().forward(bottom, top)
             return
         self._weights = self._converted(filters)
-        bias = self.blobs[1].array if self.bias_term else None
+        if after.relu and raw(data(top[0])) is not None:
+            if self._convolved is None or (self._convolved.bottom, self._convolved.top) != (bottom[0], top[0]):
+                self._convolved = Convolved(self, bottom[0], top[0])
+            top[0].values.defer(self._convolved)
+            return
         for x, y in zip(bottom, top, strict=True):
-            operands = filters.operands(**{self.source: _read(data(x)), WEIGHTS: self._weights})
-            filters.run(self.straight, operands, _write(data(y)), bias)
+            self.convolve(x, _write(data(y)))
+
+    def convolve(self, x: Blob, y: Side, rectified: bool = False) -> None:
+        """Write the convolution of a bottom into a top; with `rectified`, that of a ReLU over it."""
+        filters = self._filters
+        assert filters is not None
+        operands = filters.operands(**{self.source: _read(data(x)), WEIGHTS: self._weights})
+        filters.run(self.straight, operands, y, self.blobs[1].array if self.bias_term else None, rectified)
 
     def _converted(self, filters: Filters) -> Side:
         """Return the weights as kernels read them, converted in each forward pass: an update may have changed them."""
@@ -149,34 +179,43 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
         return Side(converted, is_last=True)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        filters = self._with((self.back, False), (WEIGH, False))
+        filters = self._with((self.back, NO_EPILOGUE), (WEIGH, NO_EPILOGUE))
         if filters is None:
             super().backward(top, propagate_down, bottom)
             return
         for x, y, down in zip(bottom, top, propagate_down, strict=True):
-            learns, dy = self.param_propagate_down[0], _read(diff(y))
+            learns, dy = self.param_propagate_down[0], self._top_diff(y)
             sides = {self.target: dy, WEIGHTS: self._weights}
             operands = filters.operands(**sides | ({self.source: _read(data(x))} if learns else {}))
             if learns:
                 weights = self.blobs[0]
                 gradient, zeros = weights.diff_values.to_add(weights.shape, self.xp)
                 filters.run(WEIGH, operands, Side(gradient), add=not zeros)
-            if self.bias_term and self.param_propagate_down[1]:
-                self._add_bias_sums(dy)
             if down:
                 filters.run(self.back, operands, _write(diff(x)))
 
-    def _add_bias_sums(self, dy: Side) -> None:
-        """Add the sums of the top's gradient over all axes but the channels to the bias's gradient."""
+    def _top_diff(self, top: Blob) -> Side:
+        """Return the top's gradient; add its sums over all axes but the channels to the bias's gradient."""
+        gradient = diff(top)
+        if not (self.bias_term and self.param_propagate_down[1]):
+            return _read(gradient)
         engine, bias = engine_of(self), self.blobs[1]
         total, zeros = bias.diff_values.to_add(bias.shape, self.xp)
+        unrectified = deferred(gradient, Unrectified) if gradient.is_last else None
+        if unrectified:
+            dy = Side(raw(gradient), is_last=True)
+            add_row_sums(engine, dy.array, total, add=not zeros, where=reading(unrectified.top))
+            top.diff_values.overwritten()
+            return dy
+        dy = _read(gradient)
         if dy.is_last:
             add_row_sums(engine, dy.array, total, add=not zeros)
         else:
             maps = dy.array.reshape(self.images, self.outputs, -1)
             add_channel_sums(engine, maps, total, add=not zeros)
+        return dy
 
-    def _with(self, *passes: tuple[Pass, bool]) -> Filters | None:
+    def _with(self, *passes: tuple[Pass, Epilogue]) -> Filters | None:
         """Return the filters if cuDNN has a kernel for each of these passes, else None."""
         filters = self._filters
         return filters if filters and all(filters.kernel(*one) for one in passes) else None

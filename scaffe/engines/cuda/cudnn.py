@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from scaffe.blob import Shape
 from scaffe.errors import CudnnError
@@ -33,12 +33,26 @@ SPREAD = Pass("spread", "conv_dgrad", (("loss", MAPS), ("filter", WEIGHTS)), IMA
 WEIGH = Pass("weigh", "conv_wgrad", (("image", IMAGES), ("loss", MAPS)), WEIGHTS)
 
 
+class Epilogue(NamedTuple):
+    """What is done with the results of a pass before they are written: a bias per channel is added, then a ReLU."""
+
+    bias: bool = False
+    relu: bool = False
+
+    def __str__(self) -> str:
+        return "".join(f" and {name}" for name, wanted in (("bias", self.bias), ("ReLU", self.relu)) if wanted)
+
+
+NO_EPILOGUE = Epilogue()
+
+
 @dataclass(frozen=True)
 class Problem:
     """A convolution over two or three spatial axes.
 
     Shapes: `images` (N x C x size...), `maps` (N x F x out...), `weights` (F x C / group x size...). `compute` is the
-    data type of the products. With `repeats` only deterministic kernels are proposed.
+    data type of the products. With `repeats` only deterministic kernels are proposed. Where channels lie last, images
+    and maps may be slices of arrays with `images_pitch` and `maps_pitch` channels; 0 stands for their own.
     """
 
     images: Shape
@@ -49,6 +63,30 @@ class Problem:
     dilation: Sizes
     compute: str
     repeats: bool = False
+    images_pitch: int = 0
+    maps_pitch: int = 0
+
+    @property
+    def groups(self) -> int:
+        """The number of groups of channels."""
+        return self.images[1] // self.weights[1]
+
+    @property
+    def of_a_group(self) -> Problem:
+        """The convolution of one group's channels, slices of the images and maps where these lie channels last."""
+        (n, channels, *size), (_, filters, *out), groups = self.images, self.maps, self.groups
+        return replace(
+            self,
+            images=(n, channels // groups, *size),
+            maps=(n, filters // groups, *out),
+            weights=(filters // groups, *self.weights[1:]),
+            images_pitch=self.images_pitch or channels,
+            maps_pitch=self.maps_pitch or filters,
+        )
+
+    def strides(self, role: str, layout: str) -> list[int]:
+        """Return the strides of an operand or result, in elements."""
+        return strides(getattr(self, role), layout, {IMAGES: self.images_pitch, MAPS: self.maps_pitch}.get(role, 0))
 
     @property
     def products(self) -> int:
@@ -59,7 +97,8 @@ class Problem:
         """Return the name of a pass, by its shapes without the batch, of which ranks may have different shares."""
         sides = f"{_times(self.images[1:])} by {_times(self.weights)}"
         window = f"stride {_times(self.stride)}, pad {_times(self.pad)}, dilation {_times(self.dilation)}"
-        return f"cuDNN {one.name} {sides}, {window}, {self.compute}{', repeatable' if self.repeats else ''}"
+        pitch = "".join(f", {n} {what}" for n, what in ((self.images_pitch, "in"), (self.maps_pitch, "out")) if n)
+        return f"cuDNN {one.name} {sides}{pitch}, {window}, {self.compute}{', repeatable' if self.repeats else ''}"
 
 
 class Cudnn:
@@ -79,13 +118,15 @@ class Cudnn:
         """The versions of the library and its frontend."""
         return f"cuDNN {self.frontend.backend_version()}, frontend {self.frontend.__version__}"
 
-    def kernels(self, problem: Problem, one: Pass, layout: str, biased: bool = False) -> Iterator[CudnnKernel]:
+    def kernels(
+        self, problem: Problem, one: Pass, layout: str, after: Epilogue = NO_EPILOGUE
+    ) -> Iterator[CudnnKernel]:
         """Iterate over the kernels for a pass in the heuristics' order; over none where the library has none.
 
-        `layout` is FIRST or LAST, of all operands and the result. With `biased` a bias per channel is added, rounded to
-        bfloat16 if the operands are: the library has no kernel that adds a float32 one to these.
+        `layout` is FIRST or LAST, of all operands and the result. The bias of `after` is rounded to bfloat16 if the
+        operands are: the library has no kernel that adds a float32 one to these.
         """
-        graph = self._graph(problem, one, layout, biased)
+        graph = self._graph(problem, one, layout, after)
         heuristics = self.frontend.heur_mode
         try:
             graph.validate()
@@ -109,27 +150,32 @@ class Cudnn:
             unwanted.append(notes.NONDETERMINISTIC)
         return unwanted
 
-    def _graph(self, problem: Problem, one: Pass, layout: str, biased: bool) -> Any:
-        """Return the frontend's graph of one operation, and of the addition of a bias."""
+    def _graph(self, problem: Problem, one: Pass, layout: str, after: Epilogue) -> Any:
+        """Return the frontend's graph of one operation and what comes after it."""
         types = self.frontend.data_type
         kind = types.BFLOAT16 if problem.compute == "bf16" else types.FLOAT
         graph = self.frontend.pygraph(
             io_data_type=kind, intermediate_data_type=types.FLOAT, compute_data_type=types.FLOAT, **self.where
         )
 
-        def tensor(role: str, shape: Shape) -> Any:
-            stride = strides(shape, layout)
+        def tensor(role: str, shape: Shape, stride: list[int]) -> Any:
             return graph.tensor(name=role, dim=list(shape), stride=stride, data_type=kind, uid=UIDS[role])
 
-        operands = {name: tensor(role, getattr(problem, role)) for name, role in one.operands}
+        operands = {
+            name: tensor(role, getattr(problem, role), problem.strides(role, layout)) for name, role in one.operands
+        }
         pad = {"pre_padding": list(problem.pad), "post_padding": list(problem.pad)}
         window = {"stride": list(problem.stride), "dilation": list(problem.dilation)}
         result, shape = getattr(graph, one.operation)(**operands, **pad, **window), getattr(problem, one.result)
-        if biased:
-            result.set_dim(list(shape)).set_stride(strides(shape, layout))
-            ones = (1,) * (len(shape) - 2)
-            result = graph.bias(input=result, bias=tensor(BIAS, (1, shape[1], *ones)))
-        result.set_output(True).set_data_type(kind).set_dim(list(shape)).set_stride(strides(shape, layout))
+        stride = problem.strides(one.result, layout)
+        if after.bias:
+            result.set_dim(list(shape)).set_stride(stride)
+            of_bias = (1, shape[1], *(1,) * (len(shape) - 2))
+            result = graph.bias(input=result, bias=tensor(BIAS, of_bias, strides(of_bias, layout)))
+        if after.relu:
+            result.set_dim(list(shape)).set_stride(stride)
+            result = graph.relu(input=result)
+        result.set_output(True).set_data_type(kind).set_dim(list(shape)).set_stride(stride)
         result.set_uid(UIDS[one.result])
         return graph
 
@@ -170,13 +216,16 @@ class CudnnKernel:
             raise CudnnError(f"execution plan {self.name}: {' '.join(str(error).split())}") from None
 
 
-def strides(shape: Shape, layout: str) -> list[int]:
-    """Return the strides, in elements, of an array (n x channels x ...) in that layout."""
+def strides(shape: Shape, layout: str, pitch: int = 0) -> list[int]:
+    """Return the strides, in elements, of an array (n x channels x ...) in that layout.
+
+    Channels that lie last may be a slice of `pitch` channels.
+    """
     order = [*range(len(shape))] if layout == FIRST else [0, *range(2, len(shape)), 1]
     found, step = [0] * len(shape), 1
     for axis in reversed(order):
         found[axis] = step
-        step *= shape[axis]
+        step *= pitch or shape[axis] if axis == 1 else shape[axis]
     return found
 
 

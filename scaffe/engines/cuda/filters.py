@@ -20,33 +20,58 @@ from scaffe.blob import Shape
 from scaffe.choices import Choices, Work
 from scaffe.engines.cuda import kernel_choice
 from scaffe.engines.cuda.column_passes import ColumnPasses
-from scaffe.engines.cuda.cudnn import BIAS, FIRST, IMAGES, LAST, MAPS, UIDS, WEIGHTS, Cudnn, CudnnKernel, Pass, Problem
-from scaffe.engines.cuda.forms import TYPES, last_shape
+from scaffe.engines.cuda.cudnn import (
+    BIAS,
+    FIRST,
+    IMAGES,
+    LAST,
+    MAPS,
+    NO_EPILOGUE,
+    UIDS,
+    WEIGHTS,
+    Cudnn,
+    CudnnKernel,
+    Epilogue,
+    Pass,
+    Problem,
+)
+from scaffe.engines.cuda.forms import TYPES, kind, last_shape
 from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.layouts import BF16, add_row_bias, channels_first, channels_last
 
 ALIGNMENT = 16  # bytes, of operands of the library's kernels
 PERIOD = 1_000_003  # of the random numbers over which kernels are timed
 COLUMNS = "columns"  # in place of a kernel's name
+MOST_PARTS = 8  # groups that are computed one by one; more would be many small kernels
 # Of a result's largest magnitude: twice what sums of rounded numbers differ by, and far less than a wrong kernel does.
 TOLERANCE = {"float32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}
 
 
+class Variant(NamedTuple):
+    """A form of a pass: the layout of all operands, what of the epilogue the kernel computes, in how many `parts`.
+
+    In several parts the kernel runs once for each group of channels, over slices of the arrays.
+    """
+
+    layout: str
+    after: Epilogue
+    parts: int = 1
+
+    def __str__(self) -> str:
+        apart = " by groups" if self.parts > 1 else ""
+        return f"{self.layout}{apart}{str(self.after).replace(' and', ' with', 1)},"
+
+
 @dataclass(frozen=True)
 class FilterKernel:
-    """A kernel of cuDNN for operands in one layout; with `biased` it adds the bias too."""
+    """A kernel of cuDNN for a variant of a pass."""
 
     kernel: CudnnKernel
-    layout: str
-    biased: bool
+    variant: Variant
 
     @property
     def name(self) -> str:
-        return f"{_prefix(self.layout, self.biased)} {self.kernel.name}"
-
-    @property
-    def variant(self) -> str:
-        return _prefix(self.layout, self.biased)
+        return f"{self.variant} {self.kernel.name}"
 
     @property
     def nbytes(self) -> int:
@@ -102,100 +127,125 @@ class Filters:
     def __init__(self, engine: Launcher, library: Cudnn, problem: Problem, limit: float, choices: Choices):
         self.engine, self.library, self.problem, self.limit, self.choices = engine, library, problem, limit, choices
         self.dtype = TYPES.get(problem.compute)  # of converted operands; None where they need not be converted
-        self._chosen: dict[tuple[Pass, bool], FilterKernel | None] = {}
+        self._chosen: dict[tuple[Pass, Epilogue], FilterKernel | None] = {}
 
-    def work(self, one: Pass, biased: bool) -> str:
-        """Return the name of a pass, with or without a bias."""
-        return self.problem.work(one) + (" and bias" if biased else "")
+    def work(self, one: Pass, after: Epilogue) -> str:
+        """Return the name of a pass and what comes after it."""
+        return f"{self.problem.work(one)}{after}"
 
-    def kernel(self, one: Pass, biased: bool = False) -> FilterKernel | None:
+    def kernel(self, one: Pass, after: Epilogue = NO_EPILOGUE) -> FilterKernel | None:
         """Return the kernel of a pass, None where cuDNN has none that is right."""
-        if (one, biased) not in self._chosen:
-            name = self.choices.of(self.work(one, biased), "")
-            key, known = (self.problem, one, biased, name, self.limit), self.library.known
+        if (one, after) not in self._chosen:
+            name = self.choices.of(self.work(one, after), "")
+            key, known = (self.problem, one, after, name, self.limit), self.library.known
             if key not in known:
-                candidates = self._candidates(one, biased, name) if name != COLUMNS else ()
+                candidates = self._candidates(one, after, name) if name != COLUMNS else ()
                 known[key] = kernel_choice.choose(candidates, name, self.limit)
-            self._chosen[one, biased] = known[key]
-        return self._chosen[one, biased]
+            self._chosen[one, after] = known[key]
+        return self._chosen[one, after]
 
-    def timing(self, one: Pass, biased: bool) -> Work:
+    def timing(self, one: Pass, after: Epilogue) -> Work:
         """Return what times the kernels of a pass."""
         circumstances = f"batch {self.problem.images[0]}, workspace {self.limit:.0f}"
-        return Work(partial(self.time, one, biased), self.problem.products, circumstances)
+        return Work(partial(self.time, one, after), self.problem.products, circumstances)
 
-    def time(self, one: Pass, biased: bool) -> dict[str, float]:
+    def time(self, one: Pass, after: Epilogue) -> dict[str, float]:
         """Return the seconds of a pass by each kernel that is right, over arrays of its own.
 
         Return {} without memory for these, and COLUMNS alone where kernels were wrong and none is right.
         """
         try:
-            found = self._time(one, biased)
+            found = self._time(one, after)
         except MemoryError:
             found = {}
         self.engine.drop_scratch()
         self.engine.gpu.trim()
         return found
 
-    def _time(self, one: Pass, biased: bool) -> dict[str, float]:
+    def _time(self, one: Pass, after: Epilogue) -> dict[str, float]:
         sides = {role: self._invented(role) for role in (IMAGES, MAPS, WEIGHTS)}
-        bias = self._noise(getattr(self.problem, one.result)[1:2], UIDS[BIAS]) if biased else None
+        bias = self._noise(getattr(self.problem, one.result)[1:2], UIDS[BIAS]) if after.bias else None
 
         def runner(chosen: FilterKernel) -> Callable[[], None]:
-            return lambda: self._run(chosen, one, self.operands(**sides), sides[one.result], bias)
+            return lambda: self._run(chosen, one, after, self.operands(**sides), sides[one.result], bias)
 
         engine, result = self.engine, sides[one.result]
         arrays = {role: side.array for role, side in sides.items()}
         expected = ColumnPasses(engine, self.problem).result(one, arrays, result.is_last, bias)
+        if after.relu:
+            expected = engine.gpu.xp.maximum(expected, 0)
         tolerance = TOLERANCE[self.problem.compute]
-        agreement = kernel_choice.Agreement(engine.gpu.xp, result.array, expected, tolerance, engine.buffers)
-        found = kernel_choice.time(self._candidates(one, biased), self.limit, runner, engine.elapsed, agreement)
+        agreement = kernel_choice.Agreement(
+            engine.gpu.xp,
+            result.array,
+            expected,
+            tolerance,
+            engine.buffers,
+            operand=sides[WEIGHTS].array if after.relu else None,
+        )
+        found = kernel_choice.time(self._candidates(one, after), self.limit, runner, engine.elapsed, agreement)
         return found or ({COLUMNS: 1.0} if agreement.wrong else {})  # of one way the seconds don't count
 
     def operands(self, **sides: Side) -> Operands:
         """Return the operands of passes, from arrays by role."""
         return {role: FilterOperand(self.engine, role, self._shaped(role, side)) for role, side in sides.items()}
 
-    def run(self, one: Pass, operands: Operands, result: Side, bias: Any = None, add: bool = False) -> None:
+    def run(
+        self, one: Pass, operands: Operands, result: Side, bias: Any = None, relu: bool = False, add: bool = False
+    ) -> None:
         """Write the result of a pass into `result`, or add it to one that is channels first.
 
-        Add `bias` (channels, float32) to it if given.
+        Add `bias` (channels, float32) to it if given; then, with `relu`, replace what is below 0 by 0.
         """
-        chosen = self.kernel(one, bias is not None)
+        after = Epilogue(bias is not None, relu)
+        chosen = self.kernel(one, after)
         assert chosen is not None
-        self._run(chosen, one, operands, result, bias, add)
+        self._run(chosen, one, after, operands, result, bias, add)
 
     def _run(
-        self, chosen: FilterKernel, one: Pass, operands: Operands, side: Side, bias: Any, add: bool = False
+        self,
+        chosen: FilterKernel,
+        one: Pass,
+        after: Epilogue,
+        operands: Operands,
+        side: Side,
+        bias: Any,
+        add: bool = False,
     ) -> None:
-        engine, fused, result = self.engine, chosen.biased, self._shaped(one.result, side).array
-        pointers = {UIDS[role]: operands[role].pointer(chosen.layout) for _, role in one.operands}
-        if fused:
-            pointers[UIDS[BIAS]] = self._bias(bias).data.ptr
-        plain = chosen.layout == FIRST and not add and result.data.ptr % ALIGNMENT == 0
+        engine, fused, layout = self.engine, chosen.variant.after, chosen.variant.layout
+        result = self._shaped(one.result, side).array
+        pointers = {role: operands[role].pointer(layout) for _, role in one.operands}
+        if fused.bias:
+            pointers[BIAS] = self._bias(bias).data.ptr
+        plain = layout == FIRST and not add and result.data.ptr % ALIGNMENT == 0
         direct = plain or side.is_last
-        target = result if direct else scratch(engine, one.result, result.size, chosen.layout)
-        pointers[UIDS[one.result]] = target.data.ptr
+        target = result if direct else scratch(engine, one.result, result.size, layout)
+        pointers[one.result] = target.data.ptr
         workspace = engine.scratch("workspace", (max(1, chosen.nbytes),), np.uint8)
-        chosen.kernel.run(pointers, workspace.data.ptr, engine.stream)
-        bias = None if fused else bias
+        for part in range(chosen.variant.parts):
+            at = {UIDS[role]: pointer + part * self._step(role, one) for role, pointer in pointers.items()}
+            chosen.kernel.run(at, workspace.data.ptr, engine.stream)
+        self._finish(target, side, result, layout, None if fused.bias else bias, after.relu and not fused.relu, add)
+
+    def _step(self, role: str, one: Pass) -> int:
+        """Return the bytes from one group's part of an array to the next group's, channels last."""
+        own = self.problem.of_a_group
+        of_result = getattr(own, one.result)[1]
+        counts = {IMAGES: own.images[1], MAPS: own.maps[1], WEIGHTS: prod(own.weights), BIAS: of_result}
+        return counts[role] * (BF16 if self.problem.compute == "bf16" else np.dtype(np.float32)).itemsize
+
+    def _finish(self, target: Any, side: Side, result: Any, layout: str, bias: Any, relu: bool, add: bool) -> None:
+        """Bring what a kernel wrote into `target` to the result, and do what of the epilogue is left."""
+        engine = self.engine
         if side.is_last:
             if bias is not None:
                 add_row_bias(engine, result, bias)
-        elif chosen.layout == LAST:
+        elif layout == LAST:
             channels_first(engine, target, result, bias, add)
         else:
-            self._finish(target, result, bias, add)
-
-    def _finish(self, target: Any, result: Any, bias: Any, add: bool) -> None:
-        """Bring what a kernel wrote channels first into `target` to `result`, unless that is the target."""
-        if add:
-            result += target.reshape(result.shape)
-        elif target is not result:
-            result[...] = target.reshape(result.shape)
-        if bias is not None:
-            pixels = result.reshape(*result.shape[:2], -1)
-            pixels += bias[:, None]
+            _copy(target, result, bias, add)
+        if relu:
+            engine.over("relu", f"relu{kind(result)}", result.size, result, result, 0.0, each=16 // result.itemsize)
 
     def _shaped(self, role: str, side: Side) -> Side:
         return side if side.is_last else Side(side.array.reshape(getattr(self.problem, role)))
@@ -208,15 +258,31 @@ class Filters:
         channels_last(self.engine, bias.reshape(1, -1), rounded)
         return rounded
 
-    def _candidates(self, one: Pass, biased: bool, name: str = "") -> Iterator[FilterKernel]:
-        """Iterate over the kernels of a pass, those with the layout and bias of the one called `name` first."""
-        low = self.problem.compute != "float32"
-        variants = [(LAST, True), (LAST, False)] if low else list(product((FIRST, LAST), (False, True)))
-        variants = [variant for variant in variants if biased or not variant[1]]
-        variants.sort(key=lambda variant: not name.startswith(_prefix(*variant)))
-        for layout, whether in variants:
-            for kernel in self.library.kernels(self.problem, one, layout, whether):
-                yield FilterKernel(kernel, layout, whether)
+    def _candidates(self, one: Pass, after: Epilogue, name: str = "") -> Iterator[FilterKernel]:
+        """Iterate over the kernels of a pass, those of the variant of the one called `name` first."""
+        for variant in sorted(self._variants(after), key=lambda variant: not name.startswith(str(variant))):
+            problem = self.problem if variant.parts == 1 else self.problem.of_a_group
+            for kernel in self.library.kernels(problem, one, variant.layout, variant.after):
+                yield FilterKernel(kernel, variant)
+
+    def _variants(self, after: Epilogue) -> Iterator[Variant]:
+        """Iterate over the variants of a pass. What is not timed takes the first, whose ReLU is a kernel of ours."""
+        of_bias = Epilogue(bias=after.bias)
+        if self.problem.compute == "float32":
+            kinds, fused = product((FIRST, LAST), (1,)), (NO_EPILOGUE, of_bias, after)
+        else:
+            kinds = product((LAST,), (1, self.problem.groups) if self._can_be_parted else (1,))
+            fused = of_bias, after, NO_EPILOGUE
+        for (layout, parts), each in product(kinds, dict.fromkeys(fused)):
+            if each.bias or not each.relu:  # the library has no kernel for a ReLU alone
+                yield Variant(layout, each, parts)
+
+    @property
+    def _can_be_parted(self) -> bool:
+        """Whether each group's channels are a slice that kernels can read and write where it lies."""
+        own, itemsize = self.problem.of_a_group, 2 if self.problem.compute == "bf16" else 4
+        aligned = all(shape[1] * itemsize % ALIGNMENT == 0 for shape in (own.images, own.maps))
+        return 1 < self.problem.groups <= MOST_PARTS and aligned
 
     def _noise(self, shape: Shape, seed: int, dtype: Any = np.float32) -> Any:
         """Return an array of random numbers, which repeat after a while."""
@@ -248,8 +314,15 @@ def _random(seed: int, low: bool) -> np.ndarray:
     return (numbers.view(np.uint32) >> 16).astype(BF16) if low else numbers
 
 
-def _prefix(layout: str, biased: bool) -> str:
-    return f"{layout}{' with bias' if biased else ''},"
+def _copy(target: Any, result: Any, bias: Any, add: bool) -> None:
+    """Bring what a kernel wrote channels first into `target` to `result`, unless that is the target; add the bias."""
+    if add:
+        result += target.reshape(result.shape)
+    elif target is not result:
+        result[...] = target.reshape(result.shape)
+    if bias is not None:
+        pixels = result.reshape(*result.shape[:2], -1)
+        pixels += bias[:, None]
 
 
 def problem_of(layer: Any) -> Problem | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
+from math import isnan
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -60,11 +61,20 @@ class Agreement:
 
     `result` is the array that they write, float32 or the bits of bfloat16; `expected` what it should be, in float32;
     `tolerance` the difference allowed, as a part of its largest magnitude. `buffers` returns their scratch memory, as
-    bytes. `wrong` counts the kernels that did not agree.
+    bytes. `wrong` counts the kernels that did not agree. Where `operand` is given, NaN in that array must reach the
+    result: a ReLU that makes it 0 would hide a net that has diverged.
     """
 
-    def __init__(self, xp: Any, result: Any, expected: Any, tolerance: float, buffers: Callable[[], Iterable[Any]]):
-        self.xp, self.result, self.expected, self.buffers = xp, result, expected, buffers
+    def __init__(
+        self,
+        xp: Any,
+        result: Any,
+        expected: Any,
+        tolerance: float,
+        buffers: Callable[[], Iterable[Any]],
+        operand: Any = None,
+    ):
+        self.xp, self.result, self.expected, self.buffers, self.operand = xp, result, expected, buffers, operand
         self.scale = max(float(xp.absolute(expected).max()) * tolerance, 1e-30)
         self.wrong = 0
 
@@ -85,6 +95,16 @@ class Agreement:
             log.warning("Plan: left out %s: its result is %.3g tolerances off that of columns", name, apart)
         return apart <= 1
 
+    def passes_nan(self, run: Callable[[], object]) -> bool:
+        """Return whether a kernel, run again, passes on the NaN of the operand."""
+        if self.operand is None:
+            return True
+        kept = self.operand.copy()
+        self.operand.view(np.uint8)[...] = NAN_BYTE
+        run()
+        self.operand[...] = kept
+        return isnan(self.distance())
+
 
 def time(
     kernels: Iterable[K],
@@ -96,8 +116,8 @@ def time(
     """Return the seconds of fitting kernels by name, at most MOST of each variant, that of the default choice first.
 
     `runner` returns a function that runs a kernel once, `measure` the seconds of such a run. Of kernels of one name
-    the first counts. Kernels are left out that fail, for which the device lacks memory, or whose result is not that of
-    the first kernel.
+    the first counts. Kernels are left out that fail, for which the device lacks memory, that do not agree, or that
+    lose NaN.
     """
     found: dict[str, float] = {}
     timed = Counter[Hashable]()
@@ -109,6 +129,6 @@ def time(
             run = runner(kernel)
             agreement.spoil()
             run()
-            if agreement.agrees(kernel.name):
+            if agreement.agrees(kernel.name) and agreement.passes_nan(run):
                 found[kernel.name] = seconds(run, min(found.values(), default=float("inf")), measure)
     return found

@@ -68,8 +68,11 @@ def add_channel_sums(engine: Launcher, maps: Any, total: Any, add: bool = True) 
     )
 
 
-def add_row_sums(engine: Launcher, maps: Any, total: Any, add: bool = True) -> None:
-    """Add to `total` (channels) the sums of maps (N x ... x channels) over all other axes; or overwrite it."""
+def add_row_sums(engine: Launcher, maps: Any, total: Any, add: bool = True, where: Any = None) -> None:
+    """Add to `total` (channels) the sums of maps (N x ... x channels) over all other axes; or overwrite it.
+
+    With `where`, an array like `maps`, these are first set to 0 where it is not above 0: the gradient of a ReLU.
+    """
     channels = maps.shape[-1]
     rows, (ending, many) = maps.size // channels, pack_of(maps)
     groups = channels // many
@@ -77,7 +80,11 @@ def add_row_sums(engine: Launcher, maps: Any, total: Any, add: bool = True) -> N
     across = -(-groups // lanes)
     parts = min(-(-BLOCKS // across), -(-rows * lanes // (THREADS * ROWS)))
     sums = engine.scratch("channel sums", (parts * channels,), np.float32)
-    engine.launch("rows", f"row_sums{ending}", (across, parts), maps, sums, np.int64(rows), channels, lanes, 0)
+    shape = np.int64(rows), channels, lanes
+    if where is None:
+        engine.launch("rows", f"row_sums{ending}", (across, parts), maps, sums, *shape, 0)
+    else:
+        engine.launch("rows", f"unrectified_sums{ending}", (across, parts), where, maps, sums, *shape)
     engine.launch(
         "rows", "row_sums_1", (-(-channels // WARP), 1), sums, total, np.int64(parts), channels, WARP, int(add)
     )

@@ -1,9 +1,9 @@
 // Maps channels last (rows x channels): sums over the rows, a bias per channel; and rounding to bfloat16.
 //
 // Sums: `lanes` threads side by side read N channels each of one row, and a block so many rows at once. Each row of the
-// grid sums its part of the rows into a row of `sums`, or adds that to it.
-template <class T, int N>
-__device__ void over_block_rows(const T* maps, float* sums, Index rows, int channels, int lanes, int add) {
+// grid sums its part of the rows into a row of `sums`, or adds that to it. `read` returns a pack by its place.
+template <class T, int N, class Read>
+__device__ void over_block_rows(Read read, float* sums, Index rows, int channels, int lanes, int add) {
   __shared__ float of_rows[N][THREADS];
   int lane = threadIdx.x % lanes, group = blockIdx.x * lanes + lane, groups = channels / N;
   Index first = rows * blockIdx.y / gridDim.y, last = rows * (blockIdx.y + 1) / gridDim.y;
@@ -11,7 +11,7 @@ __device__ void over_block_rows(const T* maps, float* sums, Index rows, int chan
   if (group < groups)
 #pragma unroll 4
     for (Index row = first + threadIdx.x / lanes; row < last; row += THREADS / lanes) {
-      Pack<T, N> pack = *(const Pack<T, N>*)(maps + row * channels + group * N);
+      Pack<T, N> pack = read(row * channels + group * N);
 #pragma unroll
       for (int k = 0; k < N; k++) sum[k] += pack.get(k);
     }
@@ -28,14 +28,34 @@ __device__ void over_block_rows(const T* maps, float* sums, Index rows, int chan
   for (int k = 0; k < N; k++) row[k] = of_rows[k][threadIdx.x] + (add ? row[k] : 0.0f);
 }
 
-#define ROW_SUMS(T, N, NAME)                                                                           \
-  KERNEL NAME(const T* maps, float* sums, Index rows, int channels, int lanes, int add) {              \
-    over_block_rows<T, N>(maps, sums, rows, channels, lanes, add);                                     \
+template <class T, int N>
+__device__ Pack<T, N> pack_at(const T* maps, Index place) {
+  return *(const Pack<T, N>*)(maps + place);
+}
+
+// The gradient of a ReLU's bottom in place of that of its top, where the top y is not above 0; and the sums of it.
+template <class T, int N>
+__device__ Pack<T, N> unrectify(const T* y, T* dy, Index place) {
+  Pack<T, N> values = pack_at<T, N>(y, place), gradients = pack_at<T, N>(dy, place);
+#pragma unroll
+  for (int k = 0; k < N; k++) gradients.set(k, values.get(k) > 0 ? gradients.get(k) : gradients.get(k) * 0.0f);
+  *(Pack<T, N>*)(dy + place) = gradients;
+  return gradients;
+}
+
+#define ROW_SUMS(T, N, END)                                                                              \
+  KERNEL row_sums##END(const T* maps, float* sums, Index rows, int channels, int lanes, int add) {       \
+    auto read = [=](Index place) { return pack_at<T, N>(maps, place); };                                 \
+    over_block_rows<T, N>(read, sums, rows, channels, lanes, add);                                       \
+  }                                                                                                      \
+  KERNEL unrectified_sums##END(const T* y, T* dy, float* sums, Index rows, int channels, int lanes) {    \
+    auto read = [=](Index place) { return unrectify<T, N>(y, dy, place); };                              \
+    over_block_rows<T, N>(read, sums, rows, channels, lanes, 0);                                         \
   }
-ROW_SUMS(float, 1, row_sums_1)
-ROW_SUMS(float, 4, row_sums_4)
-ROW_SUMS(bf16, 1, row_sums_bf16_1)
-ROW_SUMS(bf16, 8, row_sums_bf16_8)
+ROW_SUMS(float, 1, _1)
+ROW_SUMS(float, 4, _4)
+ROW_SUMS(bf16, 1, _bf16_1)
+ROW_SUMS(bf16, 8, _bf16_8)
 
 // Add a bias. A thread takes N channels of a row, of which there are `groups`.
 template <class T, int N>

@@ -5,7 +5,7 @@ from itertools import product
 import deviceless_cudnn
 import pytest
 
-from scaffe.engines.cuda.cudnn import CORRELATE, FIRST, LAST, SPREAD, WEIGH, Problem
+from scaffe.engines.cuda.cudnn import CORRELATE, FIRST, LAST, NO_EPILOGUE, SPREAD, WEIGH, Epilogue, Problem
 from scaffe.engines.cuda.kernel_choice import fitting
 
 PLAIN = {"stride": (1, 1), "pad": (1, 1), "dilation": (1, 1)}
@@ -33,10 +33,11 @@ def library(gpu):
     return deviceless_cudnn.library(gpu)
 
 
-def names(library, what, one, layout, biased=False, limit=float("inf"), compute="float32", repeats=False):
+def names(library, what, one, layout, after=NO_EPILOGUE, limit=float("inf"), compute="float32", by_groups=False, **more):
     """Return the names of the plans for a pass that can be built and have room."""
-    problem = Problem(**PLAIN | PROBLEMS[what], compute=compute, repeats=repeats)
-    return [kernel.name for kernel in fitting(library.kernels(problem, one, layout, biased), limit)]
+    problem = Problem(**PLAIN | PROBLEMS[what], compute=compute, **more)
+    problem = problem.of_a_group if by_groups else problem
+    return [kernel.name for kernel in fitting(library.kernels(problem, one, layout, after), limit)]
 
 
 @pytest.mark.parametrize("what", PROBLEMS)
@@ -52,12 +53,22 @@ def test_every_pass_of_other_numbers_has_plans_where_the_gpu_has_such_numbers(gp
         assert has == (compute == "tf32" or gpu != "T4"), (what, one.name)
 
 
-def test_a_bias_is_added_by_plans_of_the_forward_pass(gpu, library):
-    assert names(library, "a middle layer", CORRELATE, FIRST, biased=True)
-    assert names(library, "a middle layer", CORRELATE, LAST, biased=True)
+@pytest.mark.parametrize("after", [Epilogue(bias=True), Epilogue(bias=True, relu=True)], ids=lambda after: str(after)[5:])
+def test_a_bias_and_a_relu_are_computed_by_plans_of_the_forward_pass(gpu, library, after):
+    assert names(library, "a middle layer", CORRELATE, FIRST, after)
+    assert names(library, "a middle layer", CORRELATE, LAST, after)
     if gpu != "T4":
-        assert names(library, "a middle layer", CORRELATE, LAST, biased=True, compute="bf16")
-    assert list(names(library, "a middle layer", SPREAD, FIRST, biased=True)) == []
+        assert names(library, "a middle layer", CORRELATE, LAST, after, compute="bf16")
+    assert list(names(library, "a middle layer", SPREAD, FIRST, Epilogue(bias=True))) == []
+
+
+@pytest.mark.parametrize("one", [CORRELATE, SPREAD, WEIGH], ids=lambda one: one.name)
+def test_a_group_of_channels_and_a_part_of_a_concatenation_are_slices_that_plans_take(gpu, library, one):
+    if gpu == "T4":
+        pytest.skip("no bfloat16")
+    assert names(library, "groups", one, LAST, compute="bf16", by_groups=True)
+    for after in (NO_EPILOGUE, Epilogue(bias=True), Epilogue(bias=True, relu=True))[: 3 if one is CORRELATE else 1]:
+        assert names(library, "a middle layer", one, LAST, after, compute="bf16", images_pitch=128, maps_pitch=480)
 
 
 def test_a_workspace_that_is_too_small_leaves_fewer_plans(library):
