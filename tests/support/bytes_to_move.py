@@ -87,6 +87,23 @@ def layouts():
             yield Case("layouts", f"turn_{narrow}{kind}", given, "source target", "target", "bias", blocks=(2 * 2 * 3,))
 
 
+def folds():
+    """Blocks of 2 x 2 pixels of pictures with 3 channels and a border of zeros; of a picture nothing is read twice."""
+    n, channels, h, w, high, wide = 5, 3, 10, 12, 6, 7
+    blocks = {"channels": channels, "block_rows": 2, "block_columns": 2, "pitch": 16}
+    steps = {"row_step": 2, "column_step": 2, "top": 2, "left": 2}
+    for low, many in (("", 4), ("_bf16", 8)):
+        given = {"x": n * channels * h * w, "y": n * high * wide * 16, "count": n * high * wide * 16 // many}
+        given |= {"h": h, "w": w, "high": high, "wide": wide, **steps, **blocks}
+        given |= divisors(high=high, row=wide * 16 // many, packs=16 // many, channels=channels, columns=2)
+        yield Case("fold", f"fold{low}", given, "x", "y", shifts=(0,))
+        filters, kernel = 4, 7  # of 4 x 4 blocks, the first of which begins a pixel before them
+        given = {"source": filters * 4 * 4 * 16, "dw": filters * channels * kernel**2, "h": kernel, "w": kernel}
+        given |= {"count": given["dw"], "high": 4, "wide": 4, "top": 1, "left": 1, "add": 1, **blocks}
+        yield Case("fold", f"unfold{low}", given | divisors(rows=kernel, columns=kernel), "source dw", "dw",
+                   part="source")  # fmt: skip
+
+
 def normalisations():
     """The kernels of batch_norm.cu over chunks: twice for each pass of BatchNorm, as a channel fits no block."""
     small = "mean deviation factor bias"
@@ -319,7 +336,7 @@ def collectives():
 
 
 FAMILIES = (
-    elementwise, dropout, layouts, normalisations, statistics, rows, lrns, poolings, poolings_last, columns, softmaxes,
-    reports, transforms, parts, updates, collectives,
+    elementwise, dropout, layouts, folds, normalisations, statistics, rows, lrns, poolings, poolings_last, columns,
+    softmaxes, reports, transforms, parts, updates, collectives,
 )  # fmt: skip
 CASES = [case for family in FAMILIES for case in family()]

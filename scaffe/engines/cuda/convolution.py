@@ -6,13 +6,25 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from scaffe.blob import Blob
+from scaffe.blob import Blob, Shape
 from scaffe.choices import Work
 from scaffe.context import TRAIN
 from scaffe.engines.cuda.chain import DeferredTop, Unrectified, deferred, raw
-from scaffe.engines.cuda.cudnn import CORRELATE, IMAGES, MAPS, NO_EPILOGUE, SPREAD, WEIGH, WEIGHTS, Epilogue, Pass
+from scaffe.engines.cuda.cudnn import (
+    CORRELATE,
+    IMAGES,
+    MAPS,
+    NO_EPILOGUE,
+    SPREAD,
+    WEIGH,
+    WEIGHTS,
+    Epilogue,
+    Pass,
+    Problem,
+)
 from scaffe.engines.cuda.engine import engine_of
-from scaffe.engines.cuda.filters import Filters, Side, problem_of
+from scaffe.engines.cuda.filters import Filters, Operands, Side, problem_of
+from scaffe.engines.cuda.folding import Folding
 from scaffe.engines.cuda.forms import BlobValues, data, diff, last_shape, reading, writing
 from scaffe.engines.cuda.layouts import add_channel_sums, add_row_sums, channels_last
 from scaffe.engines.cuda.relu import fusable_relu
@@ -85,6 +97,60 @@ class ColumnConvolution(BaseConvolution):
         maps[...] = product.reshape(self.filters, len(maps), -1).transpose(1, 0, 2)
 
 
+class FilterArrays:
+    """How a layer's blobs reach the kernels of `filters`: as they lie, the weights and their gradient converted."""
+
+    def __init__(self, layer: CudnnConvolution, filters: Filters):
+        self.layer, self.filters = layer, filters
+
+    def bottom(self, x: Blob, again: bool = False) -> Side:
+        """Return a bottom's values; with `again`, in the backward pass of those that the forward pass has read."""
+        return _read(data(x))
+
+    def weights(self) -> Side:
+        """Return the weights as kernels read them, converted in each forward pass: an update may have changed them."""
+        weights = self.layer.blobs[0].array.reshape(self.filters.problem.weights)
+        if self.filters.dtype is None:
+            return Side(weights)
+        converted = self.layer.buffer("converted weights", last_shape(weights.shape), self.filters.dtype)
+        channels_last(engine_of(self.layer), weights, converted)
+        return Side(converted, is_last=True)
+
+    def add_gradient(self, operands: Operands) -> None:
+        """Add the gradient of the weights."""
+        weights = self.layer.blobs[0]
+        gradient, zeros = weights.diff_values.to_add(weights.shape, self.layer.xp)
+        self.filters.run(WEIGH, operands, Side(gradient), add=not zeros)
+
+
+class FoldedArrays(FilterArrays):
+    """The same for a first layer whose images are folded, once for both passes."""
+
+    def __init__(self, layer: CudnnConvolution, filters: Filters, folding: Folding):
+        super().__init__(layer, filters)
+        self.folding = folding
+
+    def bottom(self, x: Blob, again: bool = False) -> Side:
+        folded = self._buffer("folded images", self.filters.problem.images)
+        if not again:
+            self.folding.fold_images(engine_of(self.layer), self.layer._images(data(x).plain), folded)
+        return Side(folded, is_last=True)
+
+    def weights(self) -> Side:
+        folded = self._buffer("folded weights", self.filters.problem.weights)
+        self.folding.fold_weights(engine_of(self.layer), self.layer.blobs[0].array, folded)
+        return Side(folded, is_last=True)
+
+    def add_gradient(self, operands: Operands) -> None:
+        weights, folded = self.layer.blobs[0], self._buffer("folded gradient", self.filters.problem.weights)
+        gradient, zeros = weights.diff_values.to_add(weights.shape, self.layer.xp)
+        self.filters.run(WEIGH, operands, Side(folded, is_last=True))
+        self.folding.unfold_gradient(engine_of(self.layer), folded, gradient, add=not zeros)
+
+    def _buffer(self, name: str, shape: Shape) -> Any:
+        return self.layer.buffer(name, last_shape(shape), self.filters.dtype)
+
+
 class Convolved(DeferredTop):
     """The values of a convolution's top, which the ReLU behind it has computed with its own."""
 
@@ -111,36 +177,50 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
     source: str
     target: str
     one_form = False
-    _filters: Filters | None = None
+    _plain: FilterArrays | None = None  # for all passes
+    _way: FilterArrays | None = None  # for the passes that read the bottom: these may be folded
     _convolved: Convolved | None = None
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         super().reshape(bottom, top)
         problem = problem_of(self)
-        if self._filters is None or self._filters.problem != problem:
-            self._filters = self._filters_for(problem)
+        if self._plain is None or self._plain.filters.problem != problem:
+            self._plan(problem)
 
-    def _filters_for(self, problem: Any) -> Filters | None:
-        context, engine = self.context, engine_of(self)
+    def _plan(self, problem: Problem | None) -> None:
+        """Choose how the layer's arrays reach cuDNN; by columns where there is no problem for it, or no library."""
+        engine = engine_of(self)
         if problem is None or engine.cudnn is None:
-            return None
+            self._plain = self._way = None
+            return
+        self._plain = self._way = FilterArrays(self, self._filters_for(problem))
+        can_fold = self.straight is CORRELATE and len(self.param.bottom) == 1 and len(self.window.size) == 2
+        if can_fold and (folding := Folding.of(problem)):
+            self._way = FoldedArrays(self, self._filters_for(folding.problem), folding)
+
+    def _filters_for(self, problem: Problem) -> Filters:
+        engine, context = engine_of(self), self.context
+        assert engine.cudnn is not None
         return Filters(engine, engine.cudnn, problem, context.compute.workspace_bytes, context.choices)
 
     def replan(self) -> None:
-        if self._filters:
-            self._filters = self._filters_for(self._filters.problem)
+        if self._plain:
+            self._plan(self._plain.filters.problem)
 
     def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Work]:
-        if self._filters is None:
+        if self._plain is None or self._way is None:
             return {}
-        passes = [(self.straight, self._after)]
+        plain, way = self._plain.filters, self._way.filters
+        passes = [(way, self.straight, self._after)]
         if self.context.phase == TRAIN:
-            passes += [(self.back, NO_EPILOGUE)] * down + [(WEIGH, NO_EPILOGUE)] * self.param_propagate_down[0]
-        return {self._filters.work(*one): self._filters.timing(*one) for one in passes}
+            passes += [(plain, self.back, NO_EPILOGUE)] * down + [
+                (way, WEIGH, NO_EPILOGUE)
+            ] * self.param_propagate_down[0]
+        return {filters.work(one, after): filters.timing(one, after) for filters, one, after in passes}
 
     def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
         axes = len(self.window.size) + 2  # the channels on axis 1, as forms have them
-        return [blob for blob in (*bottom, *top) if self._filters and len(blob.shape) == axes]
+        return [blob for blob in (*bottom, *top) if self._plain and len(blob.shape) == axes]
 
     @property
     def _after(self) -> Epilogue:
@@ -148,12 +228,11 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
         return Epilogue(self.bias_term, self.follower_is_next and fusable_relu(self) is not None)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        after = self._after
-        filters = self._with((self.straight, after), (self.straight, Epilogue(self.bias_term)))
-        if filters is None:
+        after, way = self._after, self._way
+        if way is None or not way.filters.has(self.straight, after, Epilogue(self.bias_term)):
             super().forward(bottom, top)
             return
-        self._weights = self._converted(filters)
+        self._weights = way.weights()
         if after.relu and raw(data(top[0])) is not None:
             if self._convolved is None or (self._convolved.bottom, self._convolved.top) != (bottom[0], top[0]):
                 self._convolved = Convolved(self, bottom[0], top[0])
@@ -164,35 +243,28 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
 
     def convolve(self, x: Blob, y: Side, rectified: bool = False) -> None:
         """Write the convolution of a bottom into a top; with `rectified`, that of a ReLU over it."""
-        filters = self._filters
-        assert filters is not None
-        operands = filters.operands(**{self.source: _read(data(x)), WEIGHTS: self._weights})
-        filters.run(self.straight, operands, y, self.blobs[1].array if self.bias_term else None, rectified)
-
-    def _converted(self, filters: Filters) -> Side:
-        """Return the weights as kernels read them, converted in each forward pass: an update may have changed them."""
-        weights = self.blobs[0].array.reshape(filters.problem.weights)
-        if filters.dtype is None:
-            return Side(weights)
-        converted = self.buffer("converted weights", last_shape(weights.shape), filters.dtype)
-        channels_last(engine_of(self), weights, converted)
-        return Side(converted, is_last=True)
+        way = self._way
+        assert way is not None
+        operands = way.filters.operands(**{self.source: way.bottom(x), WEIGHTS: self._weights})
+        way.filters.run(self.straight, operands, y, self.blobs[1].array if self.bias_term else None, rectified)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        filters = self._with((self.back, NO_EPILOGUE), (WEIGH, NO_EPILOGUE))
-        if filters is None:
+        plain, way = self._plain, self._way
+        if not (plain and way and plain.filters.has(self.back) and way.filters.has(WEIGH)):
             super().backward(top, propagate_down, bottom)
             return
         for x, y, down in zip(bottom, top, propagate_down, strict=True):
-            learns, dy = self.param_propagate_down[0], self._top_diff(y)
-            sides = {self.target: dy, WEIGHTS: self._weights}
-            operands = filters.operands(**sides | ({self.source: _read(data(x))} if learns else {}))
-            if learns:
-                weights = self.blobs[0]
-                gradient, zeros = weights.diff_values.to_add(weights.shape, self.xp)
-                filters.run(WEIGH, operands, Side(gradient), add=not zeros)
+            dy = self._top_diff(y)
+            operands = {self.target: dy, WEIGHTS: self._weights}
+            if self.param_propagate_down[0]:
+                operands[self.source] = way.bottom(x, again=True)
+            found = way.filters.operands(**operands)
+            if self.param_propagate_down[0]:
+                way.add_gradient(found)
             if down:
-                filters.run(self.back, operands, _write(diff(x)))
+                if way is not plain:
+                    found = plain.filters.operands(**{self.target: dy, WEIGHTS: plain.weights()})
+                plain.filters.run(self.back, found, _write(diff(x)))
 
     def _top_diff(self, top: Blob) -> Side:
         """Return the top's gradient; add its sums over all axes but the channels to the bias's gradient."""
@@ -214,11 +286,6 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
             maps = dy.array.reshape(self.images, self.outputs, -1)
             add_channel_sums(engine, maps, total, add=not zeros)
         return dy
-
-    def _with(self, *passes: tuple[Pass, Epilogue]) -> Filters | None:
-        """Return the filters if cuDNN has a kernel for each of these passes, else None."""
-        filters = self._filters
-        return filters if filters and all(filters.kernel(*one) for one in passes) else None
 
 
 def _read(part: BlobValues) -> Side:

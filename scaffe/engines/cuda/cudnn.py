@@ -118,9 +118,7 @@ class Cudnn:
         """The versions of the library and its frontend."""
         return f"cuDNN {self.frontend.backend_version()}, frontend {self.frontend.__version__}"
 
-    def kernels(
-        self, problem: Problem, one: Pass, layout: str, after: Epilogue = NO_EPILOGUE
-    ) -> Iterator[CudnnKernel]:
+    def kernels(self, problem: Problem, one: Pass, layout: str, after: Epilogue = NO_EPILOGUE) -> Iterator[CudnnKernel]:
         """Iterate over the kernels for a pass in the heuristics' order; over none where the library has none.
 
         `layout` is FIRST or LAST, of all operands and the result. The bias of `after` is rounded to bfloat16 if the

@@ -144,6 +144,10 @@ class Filters:
             self._chosen[one, after] = known[key]
         return self._chosen[one, after]
 
+    def has(self, one: Pass, *after: Epilogue) -> bool:
+        """Return whether cuDNN has a right kernel for a pass, with each of these epilogues."""
+        return all(self.kernel(one, each) for each in after or (NO_EPILOGUE,))
+
     def timing(self, one: Pass, after: Epilogue) -> Work:
         """Return what times the kernels of a pass."""
         circumstances = f"batch {self.problem.images[0]}, workspace {self.limit:.0f}"
@@ -230,9 +234,14 @@ class Filters:
     def _step(self, role: str, one: Pass) -> int:
         """Return the bytes from one group's part of an array to the next group's, channels last."""
         own = self.problem.of_a_group
-        of_result = getattr(own, one.result)[1]
+        of_result: int = getattr(own, one.result)[1]
         counts = {IMAGES: own.images[1], MAPS: own.maps[1], WEIGHTS: prod(own.weights), BIAS: of_result}
-        return counts[role] * (BF16 if self.problem.compute == "bf16" else np.dtype(np.float32)).itemsize
+        return counts[role] * self._itemsize
+
+    @property
+    def _itemsize(self) -> int:
+        """Bytes of an element, channels last."""
+        return 2 if self.problem.compute == "bf16" else 4
 
     def _finish(self, target: Any, side: Side, result: Any, layout: str, bias: Any, relu: bool, add: bool) -> None:
         """Bring what a kernel wrote into `target` to the result, and do what of the epilogue is left."""
@@ -280,8 +289,8 @@ class Filters:
     @property
     def _can_be_parted(self) -> bool:
         """Whether each group's channels are a slice that kernels can read and write where it lies."""
-        own, itemsize = self.problem.of_a_group, 2 if self.problem.compute == "bf16" else 4
-        aligned = all(shape[1] * itemsize % ALIGNMENT == 0 for shape in (own.images, own.maps))
+        own = self.problem.of_a_group
+        aligned = all(shape[1] * self._itemsize % ALIGNMENT == 0 for shape in (own.images, own.maps))
         return 1 < self.problem.groups <= MOST_PARTS and aligned
 
     def _noise(self, shape: Shape, seed: int, dtype: Any = np.float32) -> Any:

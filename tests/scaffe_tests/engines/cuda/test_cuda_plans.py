@@ -33,7 +33,9 @@ def library(gpu):
     return deviceless_cudnn.library(gpu)
 
 
-def names(library, what, one, layout, after=NO_EPILOGUE, limit=float("inf"), compute="float32", by_groups=False, **more):
+def names(
+    library, what, one, layout, after=NO_EPILOGUE, limit=float("inf"), compute="float32", by_groups=False, **more
+):
     """Return the names of the plans for a pass that can be built and have room."""
     problem = Problem(**PLAIN | PROBLEMS[what], compute=compute, **more)
     problem = problem.of_a_group if by_groups else problem
@@ -53,7 +55,9 @@ def test_every_pass_of_other_numbers_has_plans_where_the_gpu_has_such_numbers(gp
         assert has == (compute == "tf32" or gpu != "T4"), (what, one.name)
 
 
-@pytest.mark.parametrize("after", [Epilogue(bias=True), Epilogue(bias=True, relu=True)], ids=lambda after: str(after)[5:])
+@pytest.mark.parametrize(
+    "after", [Epilogue(bias=True), Epilogue(bias=True, relu=True)], ids=lambda after: str(after)[5:]
+)
 def test_a_bias_and_a_relu_are_computed_by_plans_of_the_forward_pass(gpu, library, after):
     assert names(library, "a middle layer", CORRELATE, FIRST, after)
     assert names(library, "a middle layer", CORRELATE, LAST, after)

@@ -8,7 +8,6 @@ from fake_cudnn import Engine, FakeFrontend
 from host_kernels import Kernel
 
 import scaffe
-from scaffe.choices import Choices
 from scaffe.engines.cuda.graphs import WARM_UP
 
 LAYERS = """
