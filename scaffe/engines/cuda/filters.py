@@ -35,9 +35,9 @@ from scaffe.engines.cuda.cudnn import (
     Pass,
     Problem,
 )
-from scaffe.engines.cuda.forms import TYPES, kind, last_shape
+from scaffe.engines.cuda.forms import TYPES, last_shape
 from scaffe.engines.cuda.launcher import Launcher
-from scaffe.engines.cuda.layouts import BF16, add_row_bias, channels_first, channels_last
+from scaffe.engines.cuda.layouts import BF16, channels_first, channels_last, finish_rows
 
 ALIGNMENT = 16  # bytes, of operands of the library's kernels
 PERIOD = 1_000_003  # of the random numbers over which kernels are timed
@@ -247,14 +247,15 @@ class Filters:
         """Bring what a kernel wrote into `target` to the result, and do what of the epilogue is left."""
         engine = self.engine
         if side.is_last:
-            if bias is not None:
-                add_row_bias(engine, result, bias)
-        elif layout == LAST:
+            if bias is not None or relu:
+                finish_rows(engine, result, bias, relu)
+            return
+        if layout == LAST:
             channels_first(engine, target, result, bias, add)
         else:
             _copy(target, result, bias, add)
         if relu:
-            engine.over("relu", f"relu{kind(result)}", result.size, result, result, 0.0, each=16 // result.itemsize)
+            engine.over("relu", "relu", result.size, result, result, 0.0, each=4)
 
     def _shaped(self, role: str, side: Side) -> Side:
         return side if side.is_last else Side(side.array.reshape(getattr(self.problem, role)))
@@ -304,10 +305,11 @@ class Filters:
 
     def _invented(self, role: str) -> Side:
         """Return an array of random numbers as blobs or converted weights lie."""
-        shape = getattr(self.problem, role)
+        shape, pitch = getattr(self.problem, role), self.problem.pitch(role)
         if self.dtype is None:
             return Side(self._noise(shape, UIDS[role]))
-        return Side(self._noise(last_shape(shape), UIDS[role], self.dtype), is_last=True)
+        whole = self._noise((*last_shape(shape)[:-1], pitch or shape[1]), UIDS[role], self.dtype)
+        return Side(whole[..., : shape[1]] if pitch else whole, is_last=True)
 
 
 def scratch(engine: Launcher, role: str, count: int, layout: str) -> Any:

@@ -71,38 +71,45 @@ def add_channel_sums(engine: Launcher, maps: Any, total: Any, add: bool = True) 
 def add_row_sums(engine: Launcher, maps: Any, total: Any, add: bool = True, where: Any = None) -> None:
     """Add to `total` (channels) the sums of maps (N x ... x channels) over all other axes; or overwrite it.
 
-    With `where`, an array like `maps`, these are first set to 0 where it is not above 0: the gradient of a ReLU.
+    With `where`, an array of the same shape, the maps are first set to 0 where it is not above 0: the gradient of a
+    ReLU. Either may be a slice of more channels.
     """
     channels = maps.shape[-1]
-    rows, (ending, many) = maps.size // channels, pack_of(maps)
+    rows, (ending, many) = maps.size // channels, min(pack_of(maps), pack_of(maps if where is None else where))
     groups = channels // many
     lanes = min(THREADS, 1 << (groups - 1).bit_length())
     across = -(-groups // lanes)
     parts = min(-(-BLOCKS // across), -(-rows * lanes // (THREADS * ROWS)))
     sums = engine.scratch("channel sums", (parts * channels,), np.float32)
-    shape = np.int64(rows), channels, lanes
+    shape = np.int64(rows), channels
     if where is None:
-        engine.launch("rows", f"row_sums{ending}", (across, parts), maps, sums, *shape, 0)
+        engine.launch("rows", f"row_sums{ending}", (across, parts), maps, sums, *shape, pitch_of(maps), lanes, 0)
     else:
-        engine.launch("rows", f"unrectified_sums{ending}", (across, parts), where, maps, sums, *shape)
-    engine.launch(
-        "rows", "row_sums_1", (-(-channels // WARP), 1), sums, total, np.int64(parts), channels, WARP, int(add)
-    )
+        numbers = *shape, pitch_of(where), pitch_of(maps), lanes
+        engine.launch("rows", f"unrectified_sums{ending}", (across, parts), where, maps, sums, *numbers)
+    numbers = np.int64(parts), channels, channels, WARP, int(add)
+    engine.launch("rows", "row_sums_1", (-(-channels // WARP), 1), sums, total, *numbers)
 
 
-def add_row_bias(engine: Launcher, maps: Any, bias: Any) -> None:
-    """Add `bias` (channels) to maps (N x ... x channels)."""
+def finish_rows(engine: Launcher, maps: Any, bias: Any = None, rectified: bool = False) -> None:
+    """Add `bias` (channels), if given, to maps (N x ... x channels), then replace what is below 0 if `rectified`."""
     ending, many = pack_of(maps)
     groups = maps.shape[-1] // many
-    engine.over("rows", f"add_bias{ending}", maps.size // many, maps, bias, groups, divisor(groups))
+    numbers = groups, divisor(groups), pitch_of(maps), int(rectified)
+    engine.over("rows", f"finish{ending}", maps.size // many, maps, NONE if bias is None else bias, *numbers)
+
+
+def pitch_of(maps: Any) -> int:
+    """Return the channels of the array of which maps channels last are a slice: their own, if they are none."""
+    return int(maps.strides[-2]) // int(maps.itemsize) if len(maps.shape) > 1 and maps.size else int(maps.shape[-1])
 
 
 def pack_of(maps: Any) -> tuple[str, int]:
     """Return the ending of the names of kernels for maps channels last, and the channels that a thread takes at once.
 
-    These are 16 bytes where they divide the channels, and the maps begin at a multiple of them.
+    These are 16 bytes where they divide the channels, and the maps' rows begin at a multiple of them.
     """
     low = maps.dtype == BF16
     many = 8 if low else 4
-    many = 1 if maps.shape[-1] % many or maps.data.ptr % 16 else many
+    many = 1 if maps.shape[-1] % many or pitch_of(maps) % many or maps.data.ptr % 16 else many
     return f"{'_bf16' if low else ''}_{many}", many

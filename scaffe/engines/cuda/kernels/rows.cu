@@ -1,7 +1,9 @@
 // Maps channels last (rows x channels): sums over the rows, a bias per channel; and rounding to bfloat16.
 //
+// A row may be a part of a longer one, of `pitch` channels.
+//
 // Sums: `lanes` threads side by side read N channels each of one row, and a block so many rows at once. Each row of the
-// grid sums its part of the rows into a row of `sums`, or adds that to it. `read` returns a pack by its place.
+// grid sums its part of the rows into a row of `sums`, or adds that to it. `read` returns a pack by its row and channel.
 template <class T, int N, class Read>
 __device__ void over_block_rows(Read read, float* sums, Index rows, int channels, int lanes, int add) {
   __shared__ float of_rows[N][THREADS];
@@ -11,7 +13,7 @@ __device__ void over_block_rows(Read read, float* sums, Index rows, int channels
   if (group < groups)
 #pragma unroll 4
     for (Index row = first + threadIdx.x / lanes; row < last; row += THREADS / lanes) {
-      Pack<T, N> pack = read(row * channels + group * N);
+      Pack<T, N> pack = read(row, group * N);
 #pragma unroll
       for (int k = 0; k < N; k++) sum[k] += pack.get(k);
     }
@@ -28,54 +30,56 @@ __device__ void over_block_rows(Read read, float* sums, Index rows, int channels
   for (int k = 0; k < N; k++) row[k] = of_rows[k][threadIdx.x] + (add ? row[k] : 0.0f);
 }
 
-template <class T, int N>
-__device__ Pack<T, N> pack_at(const T* maps, Index place) {
-  return *(const Pack<T, N>*)(maps + place);
-}
-
 // The gradient of a ReLU's bottom in place of that of its top, where the top y is not above 0; and the sums of it.
 template <class T, int N>
-__device__ Pack<T, N> unrectify(const T* y, T* dy, Index place) {
-  Pack<T, N> values = pack_at<T, N>(y, place), gradients = pack_at<T, N>(dy, place);
+__device__ Pack<T, N> unrectify(const T* y, T* dy) {
+  Pack<T, N> values = *(const Pack<T, N>*)y, gradients = *(Pack<T, N>*)dy;
 #pragma unroll
   for (int k = 0; k < N; k++) gradients.set(k, values.get(k) > 0 ? gradients.get(k) : gradients.get(k) * 0.0f);
-  *(Pack<T, N>*)(dy + place) = gradients;
+  *(Pack<T, N>*)dy = gradients;
   return gradients;
 }
 
-#define ROW_SUMS(T, N, END)                                                                              \
-  KERNEL row_sums##END(const T* maps, float* sums, Index rows, int channels, int lanes, int add) {       \
-    auto read = [=](Index place) { return pack_at<T, N>(maps, place); };                                 \
-    over_block_rows<T, N>(read, sums, rows, channels, lanes, add);                                       \
-  }                                                                                                      \
-  KERNEL unrectified_sums##END(const T* y, T* dy, float* sums, Index rows, int channels, int lanes) {    \
-    auto read = [=](Index place) { return unrectify<T, N>(y, dy, place); };                              \
-    over_block_rows<T, N>(read, sums, rows, channels, lanes, 0);                                         \
+#define ROW_SUMS(T, N, END)                                                                                      \
+  KERNEL row_sums##END(const T* maps, float* sums, Index rows, int channels, int pitch, int lanes, int add) {    \
+    auto read = [=](Index row, int c) { return *(const Pack<T, N>*)(maps + row * pitch + c); };                  \
+    over_block_rows<T, N>(read, sums, rows, channels, lanes, add);                                               \
+  }                                                                                                              \
+  KERNEL unrectified_sums##END(const T* y, T* dy, float* sums, Index rows, int channels, int y_pitch, int pitch, \
+                               int lanes) {                                                                      \
+    auto read = [=](Index row, int c) { return unrectify<T, N>(y + row * y_pitch + c, dy + row * pitch + c); };  \
+    over_block_rows<T, N>(read, sums, rows, channels, lanes, 0);                                                 \
   }
 ROW_SUMS(float, 1, _1)
 ROW_SUMS(float, 4, _4)
 ROW_SUMS(bf16, 1, _bf16_1)
 ROW_SUMS(bf16, 8, _bf16_8)
 
-// Add a bias. A thread takes N channels of a row, of which there are `groups`.
+// Add a bias, if there is one, and rectify the sums, if asked for. A thread takes N channels of a row, of which there
+// are `groups`.
 template <class T, int N>
-__device__ void add_bias(Index count, T* maps, const float* bias, int groups, Divisor by_groups) {
-  EACH(i, count) {
-    const float* own = bias + in_row(i, count, groups, by_groups) * N;
-    Pack<T, N> pack = ((Pack<T, N>*)maps)[i];
-    for (int k = 0; k < N; k++) pack.set(k, pack.get(k) + own[k]);
-    ((Pack<T, N>*)maps)[i] = pack;
-  }
+__device__ void finish(Index count, T* maps, const float* bias, int groups, Divisor by_groups, int pitch, int rectified) {
+  each_cell(count, groups, by_groups, [=](Index row, Index group) {
+    Pack<T, N>* place = (Pack<T, N>*)(maps + row * pitch + group * N);
+    Pack<T, N> pack = *place;
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      float value = bias ? pack.get(k) + bias[group * N + k] : pack.get(k);
+      pack.set(k, rectified && value <= 0 ? 0.0f : value);
+    }
+    *place = pack;
+  });
 }
 
-#define ADD_BIAS(T, N, NAME)                                                         \
-  KERNEL NAME(Index count, T* maps, const float* bias, int groups, word by_groups) { \
-    add_bias<T, N>(count, maps, bias, groups, by_groups);                            \
+#define FINISH(T, N, END)                                                                                       \
+  KERNEL finish##END(Index count, T* maps, const float* bias, int groups, word by_groups, int pitch,            \
+                     int rectified) {                                                                           \
+    finish<T, N>(count, maps, bias, groups, by_groups, pitch, rectified);                                       \
   }
-ADD_BIAS(float, 1, add_bias_1)
-ADD_BIAS(float, 4, add_bias_4)
-ADD_BIAS(bf16, 1, add_bias_bf16_1)
-ADD_BIAS(bf16, 8, add_bias_bf16_8)
+FINISH(float, 1, _1)
+FINISH(float, 4, _4)
+FINISH(bf16, 1, _bf16_1)
+FINISH(bf16, 8, _bf16_8)
 
 // Numbers rounded to bfloat16, eight a thread.
 KERNEL to_bf16(Index count, const float* x, bf16* y) {

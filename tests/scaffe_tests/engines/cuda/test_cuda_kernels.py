@@ -17,7 +17,7 @@ MADE = {  # kernels' names, by the macro that makes them
     "STRIPS": ["pool_max_{}", "pool_mean_{}"],
     "POOL": ["pool_max{}", "pool_max_back{}", "pool_mean{}", "pool_mean_back{}"],
     "ROW_SUMS": ["row_sums{}", "unrectified_sums{}"],
-    "ADD_BIAS": ["{}"],
+    "FINISH": ["finish{}"],
 }
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 

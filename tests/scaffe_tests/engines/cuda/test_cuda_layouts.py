@@ -11,10 +11,10 @@ from scaffe.engines.cuda import Cuda
 from scaffe.engines.cuda.layouts import (
     BF16,
     add_channel_sums,
-    add_row_bias,
     add_row_sums,
     channels_first,
     channels_last,
+    finish_rows,
 )
 
 
@@ -74,8 +74,34 @@ def test_maps_channels_last_are_summed_and_get_a_bias(engine, low, images, posit
     total, bias = xp.asarray(np.full(channels, 5, np.float32)), rng.integers(-9, 9, channels).astype(np.float32)
     add_row_sums(engine, array, total)
     np.testing.assert_array_equal(total.get(), 5 + maps.sum((0, 1)))
-    add_row_bias(engine, array, xp.asarray(bias))
+    finish_rows(engine, array, xp.asarray(bias))
     np.testing.assert_array_equal(array.get(), bits_of(maps + bias) if low else maps + bias)
+
+
+@pytest.mark.parametrize("low", [False, True])
+@pytest.mark.parametrize("first", [0, 8, 3])
+def test_slices_of_more_channels_are_finished_and_summed_where_they_lie(engine, low, first):
+    xp, rng = engine.gpu.xp, np.random.default_rng(2)
+    whole, other = (rng.integers(-9, 9, (2, 5, 32)).astype(np.float32) for _ in range(2))
+    array, where = (xp.asarray(bits_of(each) if low else each) for each in (whole, other))
+    part, slices = slice(first, first + 16), np.s_[..., first : first + 16]
+    finish_rows(engine, array[slices], rectified=True)
+    whole[..., part] = np.maximum(whole[..., part], 0)
+    np.testing.assert_array_equal(array.get(), bits_of(whole) if low else whole)
+    total = xp.zeros(16, np.float32)
+    add_row_sums(engine, array[slices], total, add=False, where=where[slices])
+    whole[..., part] *= other[..., part] > 0
+    np.testing.assert_array_equal(array.get(), bits_of(whole) if low else whole)
+    np.testing.assert_array_equal(total.get(), whole[..., part].sum((0, 1)))
+    add_row_sums(engine, array[slices], total)
+    np.testing.assert_array_equal(total.get(), 2 * whole[..., part].sum((0, 1)))
+
+
+def test_what_is_rectified_keeps_nan(engine):
+    maps = np.array([[np.nan, -1.0, 2.0, -0.0]], np.float32)
+    array = engine.gpu.xp.asarray(maps)
+    finish_rows(engine, array, rectified=True)
+    np.testing.assert_array_equal(array.get(), [[np.nan, 0, 2, 0]])
 
 
 def at_odd_address(xp, values, step=1):
@@ -106,6 +132,6 @@ def test_maps_that_begin_at_an_odd_address_are_read_number_by_number(engine, mon
     maps = at_odd_address(xp, np.arange(32, dtype=np.float32).reshape(4, 8))
     total = xp.zeros(8, np.float32)
     add_row_sums(engine, maps, total)
-    add_row_bias(engine, maps, total)
+    finish_rows(engine, maps, total)
     np.testing.assert_array_equal(total.get(), np.arange(32).reshape(4, 8).sum(0))
-    assert launched == ["row_sums_1", "row_sums_1", "add_bias_1"]
+    assert launched == ["row_sums_1", "row_sums_1", "finish_1"]

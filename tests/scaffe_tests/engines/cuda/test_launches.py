@@ -4,7 +4,7 @@ import launch_counts
 import pytest
 
 
-@pytest.mark.parametrize(("numbers", "most"), [("float32", 527), ("bf16", 637)])
+@pytest.mark.parametrize(("numbers", "most"), [("float32", 527), ("bf16", 636)])
 def test_an_iteration_of_resnet_launches_what_its_layers_need(numbers, most):
     launches = launch_counts.counted("resnet50", numbers)
     form = {"float32": "first", "bf16": "last_bf16"}[numbers]
@@ -17,7 +17,10 @@ def test_an_iteration_of_resnet_launches_what_its_layers_need(numbers, most):
     assert sum(launches.values()) <= most
 
 
-@pytest.mark.parametrize(("name", "float32", "bf16"), [("alexnet", 83, 97), ("cifar10_quick", 47, 57)])
+@pytest.mark.parametrize(
+    ("name", "float32", "bf16"),
+    [("alexnet", 83, 91), ("googlenet", 593, 641), ("cifar10_quick", 47, 54)],
+)
 def test_an_iteration_launches_no_more_than_it_did(name, float32, bf16):
     assert sum(launch_counts.counted(name).values()) <= float32
     assert sum(launch_counts.counted(name, "bf16").values()) <= bf16
