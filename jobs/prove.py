@@ -63,7 +63,7 @@ def judge(step: Step, code: int | None, text: str, seconds: int) -> Result:
     if code is None:
         return Result(step.name, FAILED, seconds, f"stopped after {seconds} s; {said or lines[-1]}")
     if absent := _last(step.missing, lines) if code else "":
-        return Result(step.name, SKIPPED, seconds, f"skipped: {absent}")
+        return Result(step.name, SKIPPED, seconds, f"skipped: {absent}{left_out(step, said, lines)}")
     if code == NO_TESTS or (code == 0 and "skipped" in said and "passed" not in said):
         return Result(step.name, SKIPPED, seconds, f"skipped: {_last('SKIPPED.*', lines) or said or lines[-1]}")
     return Result(step.name, FAILED if code else PASSED, seconds, (said or lines[-1]) + left_out(step, said, lines))
