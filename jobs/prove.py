@@ -14,7 +14,6 @@ import hashlib
 import os
 import re
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from prove_programs import wait
+from prove_programs import Signals, wait
 from prove_steps import WORKERS, Step, steps
 from prove_table import Result, earlier, keep, pack, text_table, unpack
 
@@ -89,11 +88,11 @@ def choose(all_steps: list[Step], wanted: str) -> list[Step]:
     `wanted` are groups, such as "a" or "alexnet-bf16", joined by commas: the steps that have all tags of one of them.
     Raises SystemExit for a group without steps.
     """
-    groups = [set(group.split("-")) for group in wanted.split(",")] if wanted else [set()]
-    if unknown := ["-".join(group) for group in groups if not any(group <= {*one.tags.split()} for one in all_steps)]:
+    groups = {group: {*group.split("-")} - {""} for group in wanted.split(",")}
+    if unknown := [name for name, tags in groups.items() if not any(tags <= {*one.tags.split()} for one in all_steps)]:
         known = dict.fromkeys(tag for step in all_steps for tag in step.tags.split())
         raise SystemExit(f"prove_on_gpu.sh: no steps {', '.join(unknown)}; known: {', '.join(known)}")
-    return [step for step in all_steps if any(group <= {*step.tags.split()} for group in groups)]
+    return [step for step in all_steps if any(tags <= {*step.tags.split()} for tags in groups.values())]
 
 
 def code_of(root: Path = ROOT) -> str:
@@ -106,25 +105,14 @@ def code_of(root: Path = ROOT) -> str:
 
 
 class Proof:
-    """One run: its steps, what is known of each, when it ends, and the signal that has ended it."""
+    """One run: its steps, what is known of each, when it ends, and what says that a signal has ended it."""
 
-    def __init__(self, out: Path, all_steps: list[Step], end: float, how: str = "", work: Path | None = None):
-        self.out, self.work, self.all_steps, self.end, self.how = out, work or out, all_steps, end, how
+    def __init__(
+        self, out: Path, work: Path, all_steps: list[Step], end: float, how: str = "", stopped: Callable[[], str] = str
+    ):
+        self.out, self.work, self.all_steps, self.end, self.how, self.stopped = out, work, all_steps, end, how, stopped
         self.lines, self.code, self.lock = earlier(self.work), code_of(), threading.Lock()
         self.missed: list[str] = []  # the chosen steps that failed or did not run
-        self.signal = 0
-
-    def catch(self) -> None:
-        """End the run at the next SIGTERM or SIGINT: the programs that run are ended, others not started."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._note)  # a flag, not an exception: what is being written is written whole
-
-    def _note(self, number: int, frame: object) -> None:
-        self.signal = number
-
-    def stopped(self) -> str:
-        """Return the name of the signal that has ended the run, "" without one."""
-        return signal.Signals(self.signal).name if self.signal else ""
 
     def mark(self, step: Step) -> str:
         """Return the mark of a result: of the code, and of the command with the form of the run."""
@@ -170,6 +158,8 @@ class Proof:
 
 def main() -> int:
     """Run the steps and print the table; return the exit code."""
+    ended = Signals()
+    ended.catch()
     out, work, given = Path(sys.argv[1]), Path(sys.argv[-1]), os.environ.get
     quick, parity, wanted, resume = (given(name, "") for name in ("QUICK", "PARITY", "STEPS", "RESUME"))
     all_steps = [*steps(bool(quick), bool(given("REHEARSE")), bool(parity))]
@@ -180,13 +170,12 @@ def main() -> int:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # installed plugins may warn or slow the tests
     (work / "logs").mkdir(exist_ok=True)
     end = time.monotonic() + float(given("SECONDS_IN_ALL") or (480 if quick else 3600))
-    proof = Proof(out, all_steps, end, given("REHEARSE", ""), work)
-    proof.catch()
+    proof = Proof(out, work, all_steps, end, given("REHEARSE", ""), ended.name)
     again = bool(wanted and not resume)
     proof.run(step for step in chosen if again or not proof.has(step, any_code=bool(resume)))
     pack(work, out)  # also where no step was left
     print(text_table(proof.results()), end="", flush=True)
-    return 128 + proof.signal if proof.signal else int(bool(proof.missed))
+    return 128 + ended.number if ended.number else int(bool(proof.missed))
 
 
 def _as_cases(work: Path, parity: Path) -> Path:

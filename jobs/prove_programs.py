@@ -17,6 +17,24 @@ GRACE = 3  # seconds between SIGTERM and SIGKILL
 _NUMBERS = itertools.count()
 
 
+class Signals:
+    """The signal that has ended this run: a flag, not an exception, so that what is being written is written whole."""
+
+    number = 0
+
+    def catch(self) -> None:
+        """Note SIGTERM and SIGINT from now on."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.number = number
+
+    def name(self) -> str:
+        """Return the signal's name, "" without one."""
+        return signal.Signals(self.number).name if self.number else ""
+
+
 def wait(
     command: Sequence[str],
     output: IO[str],

@@ -124,7 +124,7 @@ def layers(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:
 def _batch(size: tuple[int, int, int], small: bool) -> tuple[int, int, int, int]:
     """Return the shape of enough images of a size; for a rehearsal of two small ones."""
     channels, high, wide = size
-    return (2, channels, min(high, 9), min(wide, 9)) if small else (-(-ELEMENTS // prod(size)), *size)
+    return (2, min(channels, 256), min(high, 9), min(wide, 9)) if small else (-(-ELEMENTS // prod(size)), *size)
 
 
 def _passes(row: Layers, numbers: str, shape: tuple[int, ...], chosen: Any) -> Iterator[Case]:
