@@ -56,7 +56,8 @@ def _first(quick: bool, rehearse: bool) -> Iterator[Step]:
     yield Step("kernels compile", "a kernels", compiled, 180)
     files = [CONVOLUTIONS, *(f"{CUDA_TESTS}/test_cuda_{name}.py" for name in ("layouts", "plans"))]
     yield Step("products", "a products", [*PYTEST, *SPREAD, *files, "-k", f"not {TIMED}"], 300)
-    yield Step("convolutions", "a products", [*PYTEST, CONVOLUTIONS, "-k", TIMED], 200, alone=True)
+    # In itself it is spread: these tests run all plans that they time, and keep none.
+    yield Step("convolutions", "a products", [*PYTEST, *SPREAD, CONVOLUTIONS, "-k", TIMED], 200, alone=True)
     for ranks in (1, 2):
         yield _ranks("a", ranks, rehearse)
     for net in _nets(LARGE, rehearse):

@@ -174,7 +174,7 @@ def recorded(run: Callable[[int], None]) -> Callable[[int], None]:
     with torch.cuda.stream(stream):
         run(4)
     torch.cuda.current_stream().wait_stream(stream)
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         run(1)
 
     def replay(iterations: int) -> None:
