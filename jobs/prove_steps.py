@@ -69,6 +69,8 @@ def _second(quick: bool, rehearse: bool, parity: bool) -> Iterator[Step]:
     few = "Pooling or LRN" if rehearse else "auto"
     layers = [*PYTEST, *SPREAD, f"{CUDA_TESTS}/test_layers_on_devices.py", *_chosen(quick, few)]
     yield Step("layers against numpy", "b layers", layers, 300)
+    last = [*PYTEST, *SPREAD, *(f"{CUDA_TESTS}/test_{name}.py" for name in ("typed_blobs", "cuda_parts"))]
+    yield Step("channels last, parts", "b layers", last, 200)
     solvers = [*PYTEST, f"{CUDA_TESTS}/test_device_arrays.py", "-k", "kernel or dropout"]
     yield Step("solvers against numpy", "b solvers", solvers, 200)
     batches = [f"{CUDA_TESTS}/test_{name}.py" for name in ("image_transform", "data_on_devices")]

@@ -7,6 +7,7 @@ channels last, as float32 and as bfloat16.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -19,6 +20,9 @@ import scaffe
 from scaffe import solvers
 from scaffe.compute import Compute
 from scaffe.engines.cuda import Cuda, layouts
+from scaffe.engines.cuda.cudnn import Problem
+from scaffe.engines.cuda.folding import Folding
+from scaffe.engines.cuda.forms import TYPES, last_shape
 from scaffe.engines.cuda.typed_blobs import TypedBlobs, TypedLayer
 from scaffe.packed import PackedParameters
 from scaffe.proto import NetParameter, SolverParameter
@@ -100,6 +104,10 @@ ZOO = [
 ]  # fmt: skip
 TURNED = (3, 227, 227), (256, 6, 6), (512, 7, 7)  # AlexNet's input, and what InnerProducts of AlexNet and VGG-16 read
 SUMMED = (96, 55, 55), (64, 224, 224), (256, 28, 28), (4096, 1, 1)  # maps of a bias
+FIRST_LAYERS = [  # of AlexNet, and of GoogLeNet and ResNet-50
+    Problem((1, 3, 227, 227), (1, 96, 55, 55), (96, 3, 11, 11), (4, 4), (0, 0), (1, 1), "bf16"),
+    Problem((1, 3, 224, 224), (1, 64, 112, 112), (64, 3, 7, 7), (2, 2), (3, 3), (1, 1), "bf16"),
+]
 # Arrays that move in an update.
 RULES = {"SGD": 5, "Nesterov": 6, "AdaGrad": 6, "RMSProp": 6, "AdaDelta": 8, "Adam": 8, "LARS": 7}
 PARAMETERS = [(1 << 25) + 16, *[1 << 20] * 24, *[1000] * 60]  # a large layer, some small ones, many biases: 59 million
@@ -203,7 +211,7 @@ def _noise(xp: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
 
 
 def conversions(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:
-    """Yield turns between layouts, and sums and additions of biases over maps that lie channels last."""
+    """Yield turns between layouts, sums and additions of biases over maps channels last, and folded images."""
     xp = chosen.xp
     for numbers, dtype in (("tf32", np.dtype(np.float32)), ("bf16", BF16)):
         engine = Cuda(chosen, Compute(numbers=numbers))
@@ -220,6 +228,22 @@ def conversions(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:
             yield Case(f"{name} sums", partial(layouts.add_row_sums, engine, maps, bias), maps.nbytes)
             added = partial(layouts.add_row_bias, engine, maps, xp.zeros_like(bias))
             yield Case(f"{name} added", added, 2 * maps.nbytes)
+            rectified = partial(layouts.add_row_sums, engine, maps, bias, where=_noise(xp, maps.shape, dtype))
+            yield Case(f"{name} sums, ReLU's gradient", rectified, 3 * maps.nbytes)
+        for first in FIRST_LAYERS if wanted(f"fold {FORMS[numbers]}") else ():
+            yield _fold(engine, first, 2 if small else -(-ELEMENTS // prod(first.images[1:])))
+
+
+def _fold(engine: Cuda, first: Problem, images: int) -> Case:
+    """Return the folding of a first layer's images, channels first, into what its convolution reads."""
+    of_images, of_maps = (images, *first.images[1:]), (images, *first.maps[1:])
+    numbers = engine.compute.numbers
+    folding = Folding.of(replace(first, images=of_images, maps=of_maps, compute=numbers))
+    assert folding is not None
+    target = engine.gpu.xp.empty(last_shape(folding.problem.images), TYPES[numbers])
+    x = _noise(engine.gpu.xp, of_images)
+    name = f"fold {FORMS[numbers]} {'x'.join(map(str, of_images))} into {'x'.join(map(str, target.shape))}"
+    return Case(name, partial(folding.fold_images, engine, x, target), x.nbytes + target.nbytes)
 
 
 def updates(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:

@@ -165,7 +165,7 @@ def test_the_parts_have_what_they_should_in_the_order_of_its_value() -> None:
 def test_what_times_something_runs_alone() -> None:
     beside = [one for one in prove_steps.steps(quick=False, rehearse=False, parity=True) if not one.alone]
     assert [one.tags.split()[1] for one in beside] == [
-        "machine", "kernels", "products", "layers", "solvers", "batches", "parity",
+        "machine", "kernels", "products", "layers", "layers", "solvers", "batches", "parity",
     ]  # fmt: skip
     said = [" ".join(one.command) for one in beside]
     assert not [one for one in said if re.search(r"jobs/|mpirun|collectives\.bench|device_tests(?!/)", one)]
@@ -343,6 +343,9 @@ CHAIN = ["norm_back_chunks_last_bf16", "norm_totals", "normalise_back_last_bf16"
         ("BatchNorm+Scale+Eltwise+ReLU bf16", [["norm_chunks_last_bf16", "norm_statistics", "normalise_last_bf16"],
                                                ["sum_back_unrectified_bf16", *CHAIN]] * 2),
         ("Concat float32 NHWC", [["gather_16"], ["scatter_16"]]),
+        ("bias bf16", [["row_sums_bf16_8", "row_sums_1"], ["add_bias_bf16_8"],
+                       ["unrectified_sums_bf16_8", "row_sums_1"]] * 4),
+        ("fold bf16", [["fold_bf16"]] * 2),
         ("update SGD", [["update_SGD"]]),
         ("update LARS", [["lars_squares", "lars_ratios", "update_SGD"]]),
     ],
