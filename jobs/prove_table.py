@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tarfile
 import time
@@ -11,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ARCHIVE = "proof.tar.gz"
-KEPT = "table.txt", "table.md", "table.json", "logs", "cache/scaffe", "cache/cupy"  # what the archive holds
+TABLES = "table.txt", "table.md", "table.json"
+KEPT = *TABLES, "logs", "cache/scaffe", "cache/cupy"  # what the archive holds
 
 
 @dataclass
@@ -40,11 +42,18 @@ def markdown_table(results: list[Result]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def keep(out: Path, results: list[Result]) -> None:
+def keep(work: Path, results: list[Result]) -> None:
     """Write the tables."""
-    (out / "table.txt").write_text(text_table(results))
-    (out / "table.md").write_text(markdown_table(results))
-    (out / "table.json").write_text(json.dumps([asdict(one) for one in results], indent=1) + "\n")
+    text = json.dumps([asdict(one) for one in results], indent=1) + "\n"
+    for name, table in zip(TABLES, (text_table(results), markdown_table(results), text), strict=True):
+        _replace(work / name, table.encode())
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file beside, and rename it, so that it is whole at any moment."""
+    written = path.with_name(f"{path.name}.new")
+    written.write_bytes(content)
+    written.replace(path)
 
 
 def earlier(out: Path) -> dict[str, Result]:
@@ -55,26 +64,39 @@ def earlier(out: Path) -> dict[str, Result]:
         return {}
 
 
-def pack(out: Path) -> None:
-    """Write the archive: tables, logs, and the caches of kernels and plans."""
-    written = out / f"{ARCHIVE}.new"
-    with tarfile.open(written, "w:gz") as archive:
-        for name in KEPT:
-            if (out / name).exists():
-                archive.add(out / name, name)
-    written.replace(out / ARCHIVE)
+def pack(work: Path, out: Path) -> None:
+    """Write the archive: tables, logs, and the caches of kernels and plans. Copy it and the tables to `out`."""
+    written = work / f"{ARCHIVE}.new"
+    with tarfile.open(written, "w:gz", compresslevel=1) as archive:
+        for path in sorted(path for name in KEPT for path in (work / name, *(work / name).rglob("*"))):
+            with suppress(OSError):  # a step that runs may remove it
+                if path.is_file():
+                    _add(archive, path, path.relative_to(work))
+    written.replace(work / ARCHIVE)
+    for name in (*TABLES, ARCHIVE) if out.resolve() != work.resolve() else ():
+        if (work / name).exists():
+            _replace(out / name, (work / name).read_bytes())
 
 
-def unpack(out: Path) -> None:
-    """Unpack the archive of an earlier run where its table is not there. Raise SystemExit for a broken archive."""
-    if (out / "table.json").exists():
+def _add(archive: tarfile.TarFile, path: Path, name: Path) -> None:
+    """Add a file as it is now: a step that runs may go on writing into it."""
+    content, info = path.read_bytes(), tarfile.TarInfo(str(name))
+    info.size, info.mtime = len(content), int(path.stat().st_mtime)
+    archive.addfile(info, io.BytesIO(content))
+
+
+def unpack(work: Path, out: Path) -> None:
+    """Unpack the archive of an earlier run, of `work` or else `out`, into `work` where there is no table.
+
+    Raise SystemExit for a broken archive.
+    """
+    packed = next((place / ARCHIVE for place in (work, out) if (place / ARCHIVE).exists()), None)
+    if (work / "table.json").exists() or packed is None:
         return
+    safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not in the first Pythons of 3.10, 3.11
     try:
-        with suppress(FileNotFoundError), tarfile.open(out / ARCHIVE) as archive:
-            safely = (
-                {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            )  # not in the first Pythons of 3.10, 3.11
-            archive.extractall(out, **safely)
+        with tarfile.open(packed) as archive:
+            archive.extractall(work, **safely)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        (out / "table.json").unlink(missing_ok=True)  # or the next run would go on from a part of it
-        raise SystemExit(f"{out / ARCHIVE} can't be unpacked: {error}; copy it anew, or remove it") from None
+        (work / "table.json").unlink(missing_ok=True)  # or the next run would go on from a part of it
+        raise SystemExit(f"{packed} can't be unpacked: {error}; copy it anew, or remove it") from None

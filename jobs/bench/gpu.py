@@ -1,16 +1,20 @@
 """Images per second of scaffe and of PyTorch on one GPU, over the same nets of the model zoo.
 
-    python jobs/bench/gpu.py [--nets alexnet,lenet] [--compute tf32] [--no-compile] [--layers 5] [--rehearse]
+    python jobs/bench/gpu.py [--nets alexnet,lenet] [--compute tf32] [--forms eager,graphs] [--layers 5] [--rehearse]
 
 An iteration is forward, backward and update by SGD with momentum and weight decay, on random images in the GPU's
-memory; dropout is on. PyTorch's nets are built from the same prototxt and compute the same loss from the same weights:
-eager in both memory formats, with cudnn.benchmark and the fused update, and compiled in the faster of these; small nets
-are compiled to CUDA graphs. What does not compile within --compile-seconds is not measured.
-In a round each has a turn of 0.2 s, between two synchronizations of the device. Columns:
+memory; dropout is on. PyTorch's nets are built from the same prototxt and compute the same loss from the same weights,
+with cudnn.benchmark and the fused update, in these forms:
 
-- median images per second of scaffe, of PyTorch's faster eager format, and of its compiled form,
-- scaffe's ratio to each, with the 10th and 90th percentile over the rounds,
-- MiB on the device that iterations of scaffe, and of PyTorch's eager form, need at most, once plans are chosen.
+- eager: channels last, under autocast for bf16; in float32 and tf32 the faster of both memory formats,
+- graphs: the eager iteration, recorded once as one CUDA graph,
+- compiled, compiled_graphs, autotuned: torch.compile in the modes default, reduce-overhead (with CUDA graphs) and
+  max-autotune-no-cudagraphs. What is not ready within --compile-seconds is not measured.
+
+Each form is measured by itself, in rounds: in a round scaffe and the form have a turn of 0.2 s each, between two
+synchronizations of the device. A line is printed after each form: median images per second of scaffe, and of each form
+with scaffe's ratio to it (the 10th and 90th percentile over the rounds); the ratio to the fastest form; MiB on the
+device that iterations of scaffe, and of each form, need at most, once plans are chosen.
 
 --layers N adds a line with the N slowest passes of scaffe's layers, in ms. --rehearse runs small batches on the CPU.
 """
@@ -22,7 +26,7 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,7 +46,9 @@ from scaffe.parallel.world import open_world
 from scaffe.proto import NetParameter, SolverParameter
 
 NETS = {"alexnet": 256, "googlenet": 128, "resnet50": 64, "vgg16": 64, "cifar10_quick": 128, "lenet": 64}
-SMALL = "cifar10_quick", "lenet"  # launches bound their iterations, so that CUDA graphs are faster
+MODES = {"compiled": "default", "compiled_graphs": "reduce-overhead", "autotuned": "max-autotune-no-cudagraphs"}
+FORMS = "eager", "graphs", *MODES
+FIRST, LAST = torch.contiguous_format, torch.channels_last
 COMPUTE = {"float32": 1e-3, "tf32": 1e-2, "bf16": 5e-2}  # with the relative tolerance of PyTorch's loss
 RATE, MOMENTUM, DECAY = 1e-6, 0.9, 5e-4
 ROUND = 0.2  # seconds of a turn
@@ -55,9 +61,26 @@ class Rival:
 
     name: str
     run: Callable[[int], object]
-    layout: torch.memory_format = torch.contiguous_format
     mebibytes: float = 0
-    speeds: list[float] = field(default_factory=list)  # images per second, one for each round
+
+
+@dataclass
+class Measured:
+    """Images per second of scaffe and of a form of PyTorch's net, one for each round."""
+
+    form: str
+    mebibytes: float
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """Scaffe's ratio to the form, the median of the rounds."""
+        return float(np.median(np.array(self.ours) / np.array(self.theirs)))
+
+    def __str__(self) -> str:
+        low, middle, high = np.percentile(np.array(self.ours) / np.array(self.theirs), (10, 50, 90))
+        return f"{self.form} {np.median(self.theirs):.0f} x{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 class Machine:
@@ -66,6 +89,7 @@ class Machine:
     def __init__(self, rehearse: bool, compute: str, plan_seconds: float):
         self.rehearse, self.compute, self.plan_seconds = rehearse, compute, plan_seconds
         self.gpu = None if rehearse else gpu.choose("cuda")
+        self.layout = FIRST if compute == "float32" else LAST  # of what is not measured in both
         self.torch = torch.device("cpu" if self.gpu is None else f"cuda:{self.gpu.number}")
         torch.backends.cudnn.benchmark = True
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = compute != "float32"
@@ -121,14 +145,16 @@ def fill(net: scaffe.Net) -> None:
     net.blobs["label"].data[...] = rng.integers(0, 10, net.blobs["label"].shape)
 
 
-def theirs(net: scaffe.Net, machine: Machine, layout: torch.memory_format, mode: str | None) -> Callable[[int], None]:
-    """Return PyTorch's iterations on the same net, compiled with `mode`, or eager where it is None."""
+def theirs(
+    net: scaffe.Net, machine: Machine, layout: torch.memory_format, form: str = "eager"
+) -> Callable[[int], None]:
+    """Return PyTorch's iterations on the same net, in one of FORMS."""
     x, y = (each.to(machine.torch) for each in batch(net))
     model, x = TorchNet(net).to(machine.torch, memory_format=layout), x.contiguous(memory_format=layout)
     optimiser = torch.optim.SGD(
         model.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=DECAY, fused=machine.gpu is not None
     )
-    forward = model if mode is None else torch.compile(model, mode=mode)
+    forward = torch.compile(model, mode=MODES[form]) if form in MODES else model
 
     def run(iterations: int) -> None:
         for _ in range(iterations):
@@ -138,33 +164,46 @@ def theirs(net: scaffe.Net, machine: Machine, layout: torch.memory_format, mode:
             loss.backward()
             optimiser.step()
 
-    return run
+    return recorded(run) if form == "graphs" and machine.gpu is not None else run
 
 
-def rivals(name: str, made: scaffe.Solver, machine: Machine, compile_seconds: float) -> Iterator[Rival]:
-    """Yield scaffe and the forms of PyTorch's net, each ready to be timed."""
-    yield _ready("scaffe", lambda: made.step, machine)
-    eager = []
-    for layout in (torch.contiguous_format, torch.channels_last):
-        how = f"eager{' channels_last' if layout == torch.channels_last else ''}"
-        eager.append(_ready(how, partial(theirs, made.net, machine, layout, None), machine, layout))
-        yield eager[-1]
-    if not compile_seconds:
-        return
-    mode = "reduce-overhead" if name in SMALL and machine.gpu is not None else "default"
-    layout = min(eager, key=lambda rival: seconds(rival, 5, machine)).layout
-    try:
-        with limited(compile_seconds):
-            compiled = _ready(mode, partial(theirs, made.net, machine, layout, mode), machine, layout)
-    except Exception as error:  # the compiler raises many kinds
-        print(f"{name}: PyTorch, {mode}, can't be measured: {str(error).strip().splitlines()[0]}", flush=True)
-    else:
-        yield compiled
+def recorded(run: Callable[[int], None]) -> Callable[[int], None]:
+    """Return iterations that replay one, recorded as a CUDA graph."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        run(4)
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        run(1)
+
+    def replay(iterations: int) -> None:
+        for _ in range(iterations):
+            graph.replay()
+
+    return replay
+
+
+def rivals(made: scaffe.Solver, machine: Machine, forms: Sequence[str], compile_seconds: float) -> Iterator[Rival]:
+    """Yield the forms of PyTorch's net, each ready to be timed; say of others why they are not."""
+    for form in forms:
+        for layout in (FIRST, LAST) if form == "eager" and machine.compute != "bf16" else (machine.layout,):
+            rival, name = None, f"{form}{' first' if layout == FIRST else ''}"
+            try:
+                with limited(compile_seconds if form in MODES else 0):
+                    rival = ready(name, partial(theirs, made.net, machine, layout, form), machine)
+            except Exception as error:  # the compiler raises many kinds
+                print(f"not measured: {name}, {str(error).strip().splitlines()[0]}", flush=True)
+            if rival is not None:
+                yield rival
+            del rival
+            torch.compiler.reset()
+            machine.clear()
 
 
 @contextmanager
 def limited(limit: float) -> Iterator[None]:
-    """End a block with TimeoutError after so many seconds."""
+    """End a block with TimeoutError after so many seconds; 0 is no limit."""
 
     def end(number: int, frame: object) -> None:
         raise TimeoutError(f"not ready after {limit:.0f} s")
@@ -177,15 +216,10 @@ def limited(limit: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _ready(
-    name: str,
-    make: Callable[[], Callable[[int], object]],
-    machine: Machine,
-    layout: torch.memory_format = torch.contiguous_format,
-) -> Rival:
+def ready(name: str, make: Callable[[], Callable[[int], object]], machine: Machine) -> Rival:
     """Return a rival after its first iterations, which compile, time kernels and allocate memory; then its peak."""
     before, ours = machine.forget(), name == "scaffe"
-    rival = Rival(name, make(), layout)
+    rival = Rival(name, make())
     rival.run(4)
     machine.wait()
     machine.clear()
@@ -205,13 +239,15 @@ def seconds(rival: Rival, iterations: int, machine: Machine) -> float:
     return time.perf_counter() - start
 
 
-def measure(found: list[Rival], images: int, rounds: int, machine: Machine) -> None:
-    """Time the rivals in turn for `rounds` rounds."""
+def measure(ours: Rival, rival: Rival, images: int, rounds: int, machine: Machine) -> Measured:
+    """Time scaffe and a rival in turn for `rounds` rounds."""
     least = 1 if machine.rehearse else 3
-    counts = [max(least, int(ROUND / seconds(rival, least, machine) * least)) for rival in found]
+    counts = [max(least, int(ROUND / seconds(each, least, machine) * least)) for each in (ours, rival)]
+    measured = Measured(rival.name, rival.mebibytes)
     for _ in range(rounds):
-        for rival, count in zip(found, counts, strict=True):
-            rival.speeds.append(images * count / seconds(rival, count, machine))
+        measured.ours.append(images * counts[0] / seconds(ours, counts[0], machine))
+        measured.theirs.append(images * counts[1] / seconds(rival, counts[1], machine))
+    return measured
 
 
 def check(name: str, machine: Machine) -> None:
@@ -231,19 +267,30 @@ def check(name: str, machine: Machine) -> None:
         raise SystemExit(f"{name}: the loss is {net.loss():.6g} here and {loss:.6g} in PyTorch; expected the same net")
 
 
-def line(name: str, images: int, compute: str, found: list[Rival]) -> str:
+def line(name: str, images: int, compute: str, ours: Rival, found: list[Measured]) -> str:
     """Return a net's line of the table."""
-    ours, others = found[0], found[1:]
-    text = f"{name:13} {compute:7} {images:4} {np.median(ours.speeds):9.0f}"
-    for group in ([r for r in others if r.name.startswith("eager")], [r for r in others if "eager" not in r.name]):
-        if not group:
-            text += f" {'-':>9} {'':24}"
-            continue
-        best = max(group, key=lambda rival: np.median(rival.speeds))
-        low, middle, high = np.percentile(np.array(ours.speeds) / np.array(best.speeds), (10, 50, 90))
-        text += f" {np.median(best.speeds):9.0f} x{middle:5.2f} ({low:.2f} to {high:.2f})"
-    memory = min((rival.mebibytes for rival in others if rival.name.startswith("eager")), default=0)
-    return f"{text} {ours.mebibytes:7.0f} {memory:7.0f}"
+    speed = np.median([one for measured in found for one in measured.ours])
+    forms = "; ".join(map(str, found))
+    best = min(measured.ratio for measured in found)
+    mebibytes = " ".join(f"{one.form} {one.mebibytes:.0f}" for one in found)
+    memory = f"MiB {ours.mebibytes:.0f}, {mebibytes}"
+    return f"{name} {compute} {images}: {speed:.0f} img/s; {forms}; best x{best:.2f}; {memory}"
+
+
+def compare(
+    name: str, machine: Machine, forms: Sequence[str], rounds: int, compile_seconds: float, layers: int
+) -> list[Measured]:
+    """Measure a net against forms of PyTorch's, print its line after each, and the slowest passes of layers."""
+    images, found = 2 if machine.rehearse else NETS[name], []
+    with closing(solver(name, images, machine)) as made:
+        ours = ready("scaffe", lambda: made.step, machine)
+        for rival in rivals(made, machine, forms, compile_seconds):
+            found.append(measure(ours, rival, images, 1 if machine.rehearse else rounds, machine))
+            del rival  # and its memory
+            print(line(name, images, machine.compute, ours, found), flush=True)
+        if layers and not machine.rehearse:
+            print(slowest(made.net, layers), flush=True)
+    return found
 
 
 def slowest(net: scaffe.Net, count: int) -> str:
@@ -267,39 +314,32 @@ def main() -> int:
     parser.add_argument("--nets", default=",".join(NETS), help="default: all of %(default)s")
     parser.add_argument("--compute", default="float32", choices=COMPUTE)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--no-compile", action="store_true", help="without torch.compile, which takes long")
+    parser.add_argument("--forms", default="eager,graphs", help=f"of {', '.join(FORMS)} (default: %(default)s)")
     parser.add_argument(
-        "--compile-seconds", type=float, default=60, help="limit of a compilation (default: %(default)s)"
+        "--compile-seconds", type=float, default=150, help="limit of a compilation (default: %(default)s)"
     )
     parser.add_argument("--plan-seconds", type=float, default=10, help="for timing plans (default: %(default)s)")
     parser.add_argument("--layers", type=int, default=0, metavar="N", help="print the N slowest passes of layers")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, batches of 2, one round")
     a = parser.parse_args()
-    names = a.nets.split(",")
-    if unknown := [name for name in names if name not in NETS]:
-        parser.error(f"unknown nets {' '.join(unknown)}; known: {' '.join(NETS)}")
+    names, forms = a.nets.split(","), a.forms.split(",")
+    for given, known in ((names, NETS), (forms, FORMS)):
+        if unknown := [name for name in given if name not in known]:
+            parser.error(f"unknown {' '.join(unknown)}; known: {' '.join(known)}")
     machine = Machine(a.rehearse, a.compute, a.plan_seconds)
     open_world()
     log.setLevel("WARNING")  # not the nets' shapes
-    print(f"{machine.gpu or 'the CPU'}, PyTorch {torch.__version__}")
-    print(
-        "net           numbers batch    img/s     eager x ratio                 compiled x ratio             MiB, its"
-    )
+    print(f"{machine.gpu or 'the CPU'}, PyTorch {torch.__version__}", flush=True)
     for name in names:
-        images = 2 if a.rehearse else NETS[name]
         try:
             check(name, machine)
         except EngineError as error:
             print(f"no --compute {a.compute} here: {error}")
             return NOT_THERE
         machine.clear()
-        with closing(solver(name, images, machine)) as made:
-            found = [*rivals(name, made, machine, 0 if a.no_compile else a.compile_seconds)]
-            measure(found, images, 1 if a.rehearse else a.rounds, machine)
-            print(line(name, images, a.compute, found), flush=True)
-            if a.layers and not a.rehearse:
-                print(slowest(made.net, a.layers), flush=True)
-        del made, found
+        if not compare(name, machine, forms, a.rounds, a.compile_seconds, a.layers):
+            print(f"{name}: none of {a.forms} can be measured")
+            return 1
     return 0
 
 

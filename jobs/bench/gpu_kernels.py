@@ -3,7 +3,8 @@
     python jobs/bench/gpu_kernels.py [--nets alexnet] [--compute bf16] [--most 40] [--rehearse]
 
 The nets and rivals are those of gpu.py; PyTorch's profiler sees the kernels of both. A line for each kernel: ms in an
-iteration, launches in an iteration, its name. The first line of a rival is its sum, and the seconds on the wall.
+iteration, launches in an iteration, its name. The first line of a rival is its sum, and the ms on the wall. The
+last line has the sums of both.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import argparse
 import sys
 from collections import defaultdict
 from contextlib import closing
-from functools import partial
 
 import gpu as bench
 import torch
@@ -41,14 +41,16 @@ def kernels(rival: bench.Rival, machine: bench.Machine) -> dict[str, list[float]
     return dict(sorted(found.items(), key=lambda one: -one[1][0]))
 
 
-def report(rival: bench.Rival, machine: bench.Machine, most: int) -> None:
-    """Print a rival's kernels."""
+def report(rival: bench.Rival, machine: bench.Machine, most: int) -> str:
+    """Print a rival's kernels; return their sum."""
     found = kernels(rival, machine)
     wall = bench.seconds(rival, 10, machine) / 10
     busy, launches = (sum(one[i] for one in found.values()) for i in (0, 1))
-    print(f"{rival.name}: {busy:.3f} ms of kernels, {launches:.0f} launches, {wall * 1e3:.3f} ms on the wall")
+    said = f"{rival.name} {busy:.3f} ms of kernels, {launches:.0f} launches, {wall * 1e3:.3f} ms on the wall"
+    print(said)
     for name, (ms, count) in list(found.items())[:most]:
         print(f"  {ms:9.4f} {count:7.1f}  {name[:150]}")
+    return said
 
 
 def main() -> int:
@@ -67,11 +69,10 @@ def main() -> int:
         images = 2 if a.rehearse else bench.NETS[name]
         with closing(bench.solver(name, images, machine)) as made:
             print(f"{name}, {a.compute}, batch {images}")
-            report(bench.Rival("scaffe", made.step), machine, a.most)
-            layout = torch.channels_last
-            theirs = partial(bench.theirs, made.net, machine, layout, None)
-            report(bench.Rival("eager channels_last", theirs()), machine, a.most)
-        del made
+            ours = report(bench.Rival("scaffe", made.step), machine, a.most)
+            theirs = bench.Rival("eager", bench.theirs(made.net, machine, bench.LAST))
+            print(f"{name}, {a.compute}: {ours}; {report(theirs, machine, a.most)}")
+        del made, theirs
         machine.clear()
     return 0
 

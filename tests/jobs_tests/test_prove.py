@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import subprocess
 import sys
 import time
@@ -19,9 +18,11 @@ import pytest
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 sys.path += [str(JOBS), str(JOBS / "bench")]  # jobs are no package
+import kernel_cases  # noqa: E402
 import kernels  # noqa: E402
 import prove  # noqa: E402
 import prove_lenet  # noqa: E402
+import prove_programs  # noqa: E402
 import prove_steps  # noqa: E402
 import prove_table  # noqa: E402
 
@@ -45,6 +46,14 @@ def outcome(tmp_path: Path, program: str, seconds: int = 900, **how: object) -> 
         ("print('1 failed, 2 passed in 1s'); raise SystemExit(1)", ("FAILED", "1 failed, 2 passed in 1s")),
         ("print('SKIPPED [4] a: no GPU'); print('4 skipped in 1s')", ("skipped", "skipped: SKIPPED [4] a: no GPU")),
         ("print('1 deselected'); raise SystemExit(5)", ("skipped", "skipped: 1 deselected")),
+        (
+            "print('SKIPPED [4] a.py:3: no GPU\\nSKIPPED [2] b.py:1: no two\\n3 passed, 6 skipped in 1s')",
+            ("passed", "3 passed, 6 skipped in 1s; left out: 4 no GPU; 2 no two"),
+        ),
+        (
+            "print('not measured: graphs, no room\\n1 passed in 1s')",
+            ("passed", "1 passed in 1s; left out: graphs, no room"),
+        ),
         ("raise SystemExit('no such file')", ("FAILED", "no such file")),
     ],
 )
@@ -52,27 +61,41 @@ def test_a_step_is_judged_by_its_exit_code_and_what_pytest_says(tmp_path: Path, 
     assert outcome(tmp_path, program) == expected
 
 
-def test_a_step_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path, monkeypatch) -> None:
-    started = tmp_path / "child"
+def test_a_step_says_what_has_deselected_tests(tmp_path: Path) -> None:
+    found = prove_steps.Step("a", "a", ["python", "-m", "pytest", "-k", "one or two", "-q"], 9)
+    result = prove.judge(found, 0, "+\n2 passed, 3 deselected in 1s", 1)
+    assert result.figures == "2 passed, 3 deselected in 1s; left out: deselected by -k one or two"
 
-    class Started(subprocess.Popen):
-        def wait(self, timeout: float | None = None) -> int:
-            while self.poll() is None and not (started.exists() and started.read_text()):
-                time.sleep(0.01)
-            return super().wait(timeout)
 
-    monkeypatch.setattr(subprocess, "Popen", Started)  # whose time is counted once it has a child
-    program = f"""
+LEAVES = """
 import pathlib, subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-pathlib.Path({str(started)!r}).write_text(str(child.pid))
-child.wait()
-"""
-    result, figures = outcome(tmp_path, program, seconds=1)
-    assert result == "FAILED" and figures.startswith("stopped after")
-    with suppress(ProcessLookupError):  # already gone
-        child = os.pidfd_open(int(started.read_text()))
-        assert select.select([child], [], [], 900)[0]
+program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True, stdout=subprocess.PIPE)
+child.stdout.readline()
+pathlib.Path(sys.argv[-1]).write_text(str(child.pid))
+"""  # a program that starts one in a session of its own, which SIGTERM does not end
+
+
+def running(process: str) -> bool:
+    """Return whether a process runs: one that has ended, and that nobody has asked for, has no words."""
+    with suppress(OSError):
+        return Path("/proc", process, "cmdline").read_bytes() != b""
+    return False
+
+
+def test_a_step_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    started = tmp_path / "child"
+    command = [sys.executable, "-c", f"{LEAVES}\nchild.wait()", str(started)]
+    with (tmp_path / "log").open("w") as log:
+        assert prove_programs.wait(command, log, 900, lambda: started.exists() and started.read_text()) is None
+    assert not running(started.read_text())
+
+
+def test_what_a_step_leaves_behind_is_ended(tmp_path: Path) -> None:
+    started = tmp_path / "child"
+    with (tmp_path / "log").open("w") as log:
+        assert prove_programs.wait([sys.executable, "-c", LEAVES, str(started)], log, 900, bool) == 0
+    assert not running(started.read_text())
 
 
 def test_a_step_that_the_slots_end_cuts_short_is_left_for_the_next_slot(tmp_path: Path) -> None:
@@ -114,13 +137,39 @@ def test_a_table_that_is_none_counts_as_no_earlier_run(tmp_path: Path, text: str
     assert prove_table.earlier(tmp_path) == {}
 
 
+def chosen(wanted: str) -> list[str]:
+    every = [*prove_steps.steps(quick=False, rehearse=False, parity=True)]
+    return [one.name for one in prove.choose(every, wanted)]
+
+
 def test_groups_choose_steps_and_others_are_refused() -> None:
     every = [*prove_steps.steps(quick=False, rehearse=False, parity=True)]
     assert len({one.name for one in every}) == len(every)
-    assert {one.group for one in prove.choose(every, "lenet,machine")} == {"lenet", "machine"}
-    assert prove.choose(every, "") == every
-    with pytest.raises(SystemExit, match="no steps lenat; known: machine, kernels, layers"):
-        prove.choose(every, "machine,lenat")
+    assert chosen("lenet-float32,machine") == ["machine", "lenet, float32"]
+    assert chosen("alexnet-bf16-eager,curves") == ["alexnet, bf16", "loss curves"]
+    assert chosen("vgg16-bf16") == ["vgg16, bf16", *(f"vgg16, bf16, {form}" for form in
+                                                     ("compiled_graphs", "compiled", "autotuned"))]  # fmt: skip
+    assert chosen("") == [one.name for one in every]
+    with pytest.raises(SystemExit, match="no steps lenat, machine-bf16; known: a, machine, kernels, products"):
+        prove.choose(every, "machine,lenat,machine-bf16")
+
+
+def test_the_parts_have_what_they_should_in_the_order_of_its_value() -> None:
+    nets = "alexnet", "resnet50", "googlenet", "vgg16"
+    first = ["machine", "kernels compile", "products", "convolutions", *(f"training, collectives: {n}" for n in (1, 2))]
+    assert chosen("a") == [*first, *(f"{net}, bf16" for net in nets)]
+    assert set(chosen("compiled")) == {f"{net}, bf16, compiled" for net in nets} <= {*chosen("c")}
+    assert chosen("")[: len(chosen("a"))] == chosen("a") and chosen("")[-len(chosen("c")) :] == chosen("c")
+
+
+def test_what_times_something_runs_alone() -> None:
+    beside = [one for one in prove_steps.steps(quick=False, rehearse=False, parity=True) if not one.alone]
+    assert [one.tags.split()[1] for one in beside] == [
+        "machine", "kernels", "products", "layers", "layers", "solvers", "batches", "parity",
+    ]  # fmt: skip
+    said = [" ".join(one.command) for one in beside]
+    assert not [one for one in said if re.search(r"jobs/|mpirun|collectives\.bench|device_tests(?!/)", one)]
+    assert "not kernels_of_each_pass" in next(one for one in said if "test_convolution_cuda" in one)
 
 
 @pytest.mark.parametrize("how", [(True, True, True), (False, False, True), (True, False, False)])
@@ -140,14 +189,14 @@ def test_a_run_does_what_earlier_ones_left(tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     (tmp_path / "logs").mkdir()
     every = [marker(ran, "a"), marker(ran, "b")]
-    first = prove.Proof(tmp_path, every, time.monotonic() + 900)
+    first = prove.Proof(tmp_path, tmp_path, every, time.monotonic() + 900)
     first.run([every[0]])
-    again = prove.Proof(tmp_path, every, time.monotonic() + 900)
+    again = prove.Proof(tmp_path, tmp_path, every, time.monotonic() + 900)
     assert [again.has(one) for one in every] == [True, False]
     again.code = "other code"
     assert [again.has(one) for one in every] == [False, False]
     assert [again.has(one, any_code=True) for one in every] == [True, False]
-    assert not prove.Proof(tmp_path, every, 0, "another form").has(every[0], any_code=True)
+    assert not prove.Proof(tmp_path, tmp_path, every, 0, "another form").has(every[0], any_code=True)
     first.lines["a"].result = "skipped"
     assert not first.has(every[0])
 
@@ -156,11 +205,20 @@ def test_what_measures_speed_runs_when_nothing_else_does(tmp_path: Path) -> None
     ran = tmp_path / "ran"
     (tmp_path / "logs").mkdir()
     every = [marker(ran, "speed", alone=True), marker(ran, "a"), marker(ran, "more", alone=True), marker(ran, "b")]
-    proof = prove.Proof(tmp_path, every, time.monotonic() + 900)
+    proof = prove.Proof(tmp_path, tmp_path, every, time.monotonic() + 900)
     proof.run(every)
     names = ran.read_text().split()
     assert ({*names[:2]}, names[2:]) == ({"a", "b"}, ["speed", "more"])
     assert [one.step for one in proof.results()] == ["speed", "a", "more", "b"]
+
+
+def test_plans_that_are_timed_beside_other_steps_are_not_kept(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "logs").mkdir()
+    for alone in (False, True):
+        one = step("import os; print(os.path.realpath(os.environ['XDG_CACHE_HOME']))", figures="/.*", alone=alone)
+        found = prove.run(one, tmp_path / "logs/log", 900).figures
+        assert found == str(tmp_path / ("cache" if alone else "cache/beside"))
 
 
 def test_each_file_of_code_counts_and_documentation_does_not(tmp_path: Path) -> None:
@@ -178,17 +236,17 @@ def test_another_machine_goes_on_from_the_archive(tmp_path: Path) -> None:
         (here / path).parent.mkdir(parents=True, exist_ok=True)
         (here / path).write_text(text)
     prove_table.keep(here, [prove_table.Result("one", "passed", 3, "a")])
-    prove_table.pack(here)
+    prove_table.pack(here, here)
     there.mkdir()
-    prove_table.unpack(there)
+    prove_table.unpack(there, there)
     assert prove_table.earlier(there) == {}
     (here / "proof.tar.gz").rename(there / "proof.tar.gz")
-    prove_table.unpack(there)
+    prove_table.unpack(there, there)
     assert prove_table.earlier(there) == prove_table.earlier(here) != {}
     assert (there / "logs/a.log").read_text() == "said" and (there / "cache/cupy/k.cubin").read_text() == "code"
     assert not (there / "cache/inductor").exists()
     prove_table.keep(there, [prove_table.Result("two", "passed", 3, "a")])
-    prove_table.unpack(there)
+    prove_table.unpack(there, there)
     assert [*prove_table.earlier(there)] == ["two"]
 
 
@@ -202,13 +260,16 @@ def proven(out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_a_rehearsal_runs_the_steps_that_are_chosen_and_keeps_the_table_of_the_others(tmp_path: Path) -> None:
     earlier = prove_table.Result("LeNet on digits", "passed", 9, "accuracy 0.98")
     prove_table.keep(tmp_path, [earlier])
-    run = proven(tmp_path, REHEARSE="1", STEPS="machine,reduce", QUICK="1")
+    out = tmp_path / "few"
+    run = proven(out, WORK=str(tmp_path), REHEARSE="1", STEPS="machine,reduce", QUICK="1")
     assert run.returncode == 0, run.stderr
+    assert sorted(os.listdir(out)) == ["proof.tar.gz", "table.json", "table.md", "table.txt"]
+    assert (out / "table.txt").read_text() == run.stdout
     lines = [line.split()[:2] for line in run.stdout.splitlines()]
-    assert lines == [["step", "result"], ["machine", "passed"], ["LeNet", "on"], ["reduce", "of"]]
+    assert lines == [["step", "result"], ["machine", "passed"], ["reduce", "of"], ["LeNet", "on"]]
     assert "bytes, slices us, checked, auto us, mpi us, slices/mpi, auto/mpi: 1048576 " in run.stdout
     assert "+ jobs/mpirun.sh -n 2" in (tmp_path / "logs/reduce_of_1_mib_2.log").read_text()
-    assert [one["step"] for one in json.loads((tmp_path / "table.json").read_text())][1] == "LeNet on digits"
+    assert [one["step"] for one in json.loads((tmp_path / "table.json").read_text())][2] == "LeNet on digits"
     assert (tmp_path / "proof.tar.gz").exists()
     log = tmp_path / "logs/machine.log"
     log.unlink()
@@ -221,7 +282,7 @@ def test_a_rehearsal_runs_the_steps_that_are_chosen_and_keeps_the_table_of_the_o
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({"REHEARSE": "1", "STEPS": "lenat"}, "prove_on_gpu.sh: no steps lenat; known: machine, kernels"),
+        ({"REHEARSE": "1", "STEPS": "lenat"}, "prove_on_gpu.sh: no steps lenat; known: a, machine, kernels"),
         ({"WHEELS": "/no/wheels"}, "prove_on_gpu.sh: WHEELS is /no/wheels, which is no folder\n"),
         ({"PYTHON": "/no/python"}, "prove_on_gpu.sh: no /no/python; PYTHON names the interpreter\n"),
     ],
@@ -265,10 +326,46 @@ def test_two_ranks_end_where_one_does_and_that_too_little_is_learnt_is_noticed(
 
 
 def test_the_bandwidths_kernels_run_on_the_stand_in(capsys) -> None:
-    assert kernels.main(["--rehearse", "--only", "lrn,sgd"]) == 0
+    assert kernels.main(["--rehearse", "--only", "split,sgd"]) == 0
     said = capsys.readouterr().out
-    assert re.findall(r"^(LRN|update by SGD)", said, re.MULTILINE) == ["LRN"] * 4 + ["update by SGD"]
-    assert said.endswith("slowest: nothing was timed; 5 kernels ran\n")
+    forms = ["Split float32", "Split float32 NHWC", "Split bf16 NHWC", "update by SGD"]
+    assert re.findall(r"^(Split.*?|update by SGD)(?: 2x|,)", said, re.MULTILINE) == forms
+    assert said.endswith("slowest: nothing was timed; 4 kernels ran\n")
+
+
+CHAIN = ["norm_back_chunks_last_bf16", "norm_totals", "normalise_back_last_bf16"]
+
+
+@pytest.mark.parametrize(
+    ("only", "launched"),
+    [
+        ("Pooling MAX 2x2 s2 bf16", [["pool_max_bf16_8"], ["pool_max_back_bf16_8"]] * 2),
+        ("BatchNorm+Scale+Eltwise+ReLU bf16", [["norm_chunks_last_bf16", "norm_statistics", "normalise_last_bf16"],
+                                               ["sum_back_unrectified_bf16", *CHAIN]] * 2),
+        ("Concat float32 NHWC", [["gather_16"], ["scatter_16"]]),
+        ("bias bf16", [["row_sums_bf16_8", "row_sums_1"], ["add_bias_bf16_8"],
+                       ["unrectified_sums_bf16_8", "row_sums_1"]] * 4),
+        ("fold bf16", [["fold_bf16"]] * 2),
+        ("update SGD", [["update_SGD"]]),
+        ("update LARS", [["lars_squares", "lars_ratios", "update_SGD"]]),
+    ],
+)  # fmt: skip
+def test_the_bandwidths_are_of_the_kernels_that_iterations_launch(only, launched, monkeypatch) -> None:
+    import host_kernels
+    import strict_arrays
+    from cudnn_gpu import gpu_with
+
+    names: list[str] = []
+    call, act = host_kernels.Kernel.__call__, strict_arrays.act
+    monkeypatch.setattr(host_kernels.Kernel, "__call__", lambda one, *how: [names.append(one.name), call(one, *how)][1])
+    monkeypatch.setattr(strict_arrays, "act", lambda *how: [names.append("CuPy"), act(*how)][1])
+    found = []
+    for case in kernel_cases.cases(gpu_with(), small=True, wanted=lambda name: only in name):
+        case.work()
+        names.clear()
+        case.work()  # again and again, as it is timed
+        found.append([*names])
+    assert found == launched
 
 
 @pytest.mark.parametrize("text", [b"", b"no archive"])
@@ -282,12 +379,12 @@ def test_an_archive_that_was_cut_leaves_no_table(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/a.log").write_bytes(os.urandom(1 << 16))
     prove_table.keep(tmp_path, [prove_table.Result("one", "passed", 3, "")])
-    prove_table.pack(tmp_path)
+    prove_table.pack(tmp_path, tmp_path)
     archive = tmp_path / prove_table.ARCHIVE
     archive.write_bytes(archive.read_bytes()[:-1000])
     (tmp_path / "table.json").unlink()
     with pytest.raises(SystemExit, match="can't be unpacked"):
-        prove_table.unpack(tmp_path)
+        prove_table.unpack(tmp_path, tmp_path)
     assert prove_table.earlier(tmp_path) == {}
 
 
@@ -336,3 +433,53 @@ def test_wheels_are_installed_beside_the_table_once_and_nowhere_else(tmp_path: P
     (folder / "broken-1.0-py3-none-any.whl").write_text("no archive")
     run = proven(tmp_path, **how)
     assert run.returncode == 2 and run.stderr.splitlines()[-1].startswith("prove_on_gpu.sh: cannot install the wheels")
+
+
+STEPS = """
+import sys
+sys.path[:0] = [{jobs!r}]
+import prove, prove_programs, prove_steps
+work = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], "
+work += "start_new_session=True); time.sleep(0.15); print('1 passed in 1s')"
+command = [sys.executable, "-c", work]
+prove.WORKERS, prove_programs.GRACE = 2, 0.3
+prove.steps = lambda *how: [prove_steps.Step(str(i), "a", command, 60, alone=i > 3) for i in range(8)]
+print("ready", file=sys.stderr, flush=True)
+sys.exit(prove.main())
+"""  # a proof of eight steps, each with a process that it leaves
+
+
+def test_a_signal_at_any_moment_loses_no_finished_step_and_leaves_no_process(tmp_path: Path) -> None:
+    import random
+    import signal
+    import tarfile
+
+    command = [sys.executable, "-c", STEPS.format(jobs=str(JOBS)), str(tmp_path)]
+    draw, passed = random.Random(1), set[str]()
+    for number in [signal.SIGTERM, signal.SIGINT] * 5 + [0]:
+        env = {**os.environ, "OF_THE_TEST": str(tmp_path)}
+        run = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        assert run.stderr is not None and run.stderr.readline() == "ready\n"
+        if number:
+            with suppress(subprocess.TimeoutExpired):
+                run.wait(0.1 + 0.5 * draw.random())
+            run.send_signal(number)
+        told, said = run.communicate(timeout=900)
+        passed |= {*re.findall(r"^passed +(\d) ", said, re.MULTILINE)}
+        assert run.returncode in (0, 128 + number), said
+        with tarfile.open(tmp_path / prove_table.ARCHIVE) as archive:
+            packed = archive.extractfile("table.json")
+            assert packed is not None and packed.read() == (tmp_path / "table.json").read_bytes()
+            logs = {Path(one).stem for one in archive.getnames() if one.endswith(".log")}
+        results = {one.step: one.result for one in prove_table.earlier(tmp_path).values()}
+        assert {step for step, result in results.items() if result == "passed"} == passed <= logs
+        assert len(results) == 8 and {*results.values()} <= {"passed", "not run"}
+        assert (tmp_path / "table.txt").read_text() == told
+        assert [place for place in Path("/proc").glob("[0-9]*/environ") if _has(place, f"OF_THE_TEST={tmp_path}")] == []
+    assert run.returncode == 0 and len(passed) == 8
+
+
+def _has(place: Path, text: str) -> bool:
+    with suppress(OSError):
+        return text.encode() in place.read_bytes()
+    return False

@@ -121,3 +121,22 @@ def test_tasks_that_srun_starts_without_mpi_are_noticed_and_told_once(slurm, tmp
     run = subprocess.run(srun, env=slurm, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert run.returncode == 2
     assert run.stderr.count("the launcher started 3 processes but each is alone in its MPI world") == 1
+
+
+def test_the_job_that_proves_a_cluster_runs_without_gpus(slurm, tmp_path: Path) -> None:
+    size = [
+        "--nodes=1",
+        "--ntasks-per-node=2",
+        "--cpus-per-task=1",
+        "--gpus-per-node=0",
+        f"--output={tmp_path / 'log'}",
+    ]
+    submit = ["sbatch", "--wait", *size, "jobs/prove_on_cluster.sbatch", str(tmp_path / "out")]
+    env = {**slurm, "DEVICE": "cpu", "BYTES": "65536", "SCAFFE_VENV": sys.prefix}
+    run = subprocess.run(submit, env=env, cwd=JOBS.parent, capture_output=True, text=True, timeout=900)
+    log = (tmp_path / "log").read_text()
+    steps = ["devices_n0", "bcast", "reduce", "allreduce", "lenet"]
+    assert [line.split()[:2] for line in log.splitlines()[-5:]] == [[name, "passed"] for name in steps], log
+    assert run.returncode == 0
+    assert "65536 " in (tmp_path / "out/reduce.log").read_text()
+    assert "on 1,2 ranks; parameters" in (tmp_path / "out/lenet.log").read_text()
