@@ -105,33 +105,41 @@ def folds():
 
 
 def normalisations():
-    """The kernels of batch_norm.cu over chunks: twice for each pass of BatchNorm, as a channel fits no block."""
-    small = "mean deviation factor bias"
-    for form in ("first", "last", "last_bf16"):
-        if form == "first":
-            channels, inner, count, chunks, groups = 3, 700, 6 * 700, 2, 3
-        else:
-            channels, inner, count, chunks = 72, 300, 300, 2
-            groups = -(-channels * (2 if form == "last_bf16" else 4) // 128)
-        shape = {"channels": channels, "inner": inner, "count": count, "chunks": chunks, **divisors(inner=inner)}
-        for kernel, reads, writes, few, sums, numbers in (
-            ("norm_chunks", "x", "kept", "", "means squares", {}),
-            ("normalise", "x other", "y", small, "", {"rectified": 1}),
-            ("norm_back_chunks", "x dy", "", small, "sums slopes", {"rectified": 1}),
-            ("normalise_back", "x dy", "dx", "mean deviation totals", "",
-             {"elements": count, "rectified": 1, "fixed": 0, "bare": 0}),
-            ("scale", "x", "kept y", "factor bias", "", {}),
-            ("scale_back", "x dy", "dx", "factor", "sums slopes", {}),
-            ("sum_chunks", "x", "", "", "sums", {}),
-        ):  # fmt: skip
-            given = {**arrays(f"{reads} {writes}", channels * count), **arrays(few, channels), **numbers}
-            given |= arrays(sums, channels * chunks) | shape
-            given |= {"totals": 4 * channels} if "totals" in few else {}
-            shifts = (0, 1) if form == "first" else (0,)
-            blocks = (groups * chunks,)
-            yield Case(
-                "batch_norm", f"{kernel}_{form}", given, reads, f"{writes} {sums}", few, blocks=blocks, shifts=shifts
-            )
+    """The kernels of BatchNorm and Scale over two chunks, as a channel fits no block."""
+    channels, inner, count, chunks = 3, 700, 6 * 700, 2
+    shape = {"channels": channels, "inner": inner, "count": count, "chunks": chunks, **divisors(inner=inner)}
+    for kernel, given, moved in _normalisations(channels, count, chunks):
+        yield Case("batch_norm", f"{kernel}_first", given | shape, **moved, blocks=(channels * chunks,))
+    given = arrays("x", channels * count) | arrays("sums", channels * chunks) | shape
+    yield Case("batch_norm", "sum_chunks_first", given, "x", "sums", blocks=(channels * chunks,))
+
+
+def normalisations_last():
+    """The same for channels last. All threads begin their sums of squares at the first row of the chunk."""
+    channels, count, chunks, lanes = 72, 300, 2, 4
+    shape = {"channels": channels, "count": count, "size": 160, "lanes": lanes}
+    for form, each in ("last", 4), ("last_bf16", 8):
+        blocks = -(-channels // (lanes * each)), chunks
+        for kernel, given, moved in _normalisations(channels, count, chunks):
+            again = {"x": 1.5} if kernel == "norm_chunks" else {}
+            name = f"{kernel}_{form}"
+            yield Case("batch_norm_last", name, given | shape, **moved, again=again, blocks=blocks, shifts=(0,))
+
+
+def _normalisations(channels, count, chunks):
+    """Yield kernels, the arguments that all their forms have, and what they move."""
+    constants = "mean inverse factor bias"
+    for kernel, reads, writes, small, sums, numbers in (
+        ("norm_chunks", "x", "kept", "", "means squares", {}),
+        ("normalise", "x other", "y", constants, "", {"rectified": 1}),
+        ("norm_back_chunks", "x dy", "", constants, "sums slopes", {"rectified": 1}),
+        ("normalise_back", "x dy", "dx", "mean terms", "", {"rectified": 1, "bare": 0}),
+        ("scale", "x", "kept y", "factor bias", "", {}),
+        ("scale_back", "x dy", "dx", "factor", "sums slopes", {}),
+    ):
+        given = {**arrays(f"{reads} {writes}", channels * count), **arrays(small, channels), **numbers}
+        given |= arrays(sums, channels * chunks) | ({"terms": 5 * channels} if "terms" in small else {})
+        yield kernel, given, {"reads": reads, "writes": f"{writes} {sums}", "small": small}
 
 
 def statistics():
@@ -139,17 +147,18 @@ def statistics():
     channels, chunks = 5, 300
     of_chunks, blocks = channels * chunks, (channels,)
     numbers = {"count": chunks * 4096, "chunks": chunks, "size": 4096, "eps": 1e-5, "fraction": 0.9, "unbias": 1}
-    results, sums = "means_of deviation", "mean_sum variance_sum"
+    results, sums = "means_of inverse", "mean_sum variance_sum"
     given = {**arrays("means squares", of_chunks), **arrays(f"{results} {sums}", channels), "weight": 1, **numbers}
     yield Case("batch_norm", "norm_statistics", given, f"means squares {sums} weight", f"{results} {sums} weight",
                again={"means": 2}, blocks=blocks)  # fmt: skip
-    given = {"count": N, **arrays("means variances mean deviation", N), "weight": 1, "eps": 1e-5}
-    yield Case("batch_norm", "known_statistics", given, "means variances", "mean deviation", "weight")
+    given = {"count": N, **arrays("means variances mean inverse", N), "weight": 1, "eps": 1e-5}
+    yield Case("batch_norm", "known_statistics", given, "means variances", "mean inverse", "weight")
     of_blobs = "of_factor of_bias"
     adds = {**arrays(of_blobs, channels), "add_factor": 1, "add_bias": 1, "chunks": chunks}
-    given = {**arrays("sums slopes", of_chunks), **arrays("factor bias", channels), "totals": 4 * channels, **adds}
-    yield Case("batch_norm", "norm_totals", given | {"channels": channels}, f"sums slopes factor bias {of_blobs}",
-               f"totals {of_blobs}", blocks=blocks)  # fmt: skip
+    constants = "inverse factor bias"
+    totals = {**arrays("sums slopes", of_chunks), **arrays(constants, channels), "terms": 5 * channels, **adds}
+    yield Case("batch_norm", "norm_totals", totals | {"channels": channels, "share": 0.1},
+               f"sums slopes {constants} {of_blobs}", f"terms {of_blobs}", blocks=blocks)  # fmt: skip
     given = {**arrays("sums slopes", of_chunks), **adds}
     yield Case("batch_norm", "scale_gradients", given, f"sums slopes {of_blobs}", of_blobs, blocks=blocks)
 
@@ -337,7 +346,7 @@ def collectives():
 
 
 FAMILIES = (
-    elementwise, dropout, layouts, folds, normalisations, statistics, rows, lrns, poolings, poolings_last, columns,
-    softmaxes, reports, transforms, parts, updates, collectives,
+    elementwise, dropout, layouts, folds, normalisations, normalisations_last, statistics, rows, lrns, poolings,
+    poolings_last, columns, softmaxes, reports, transforms, parts, updates, collectives,
 )  # fmt: skip
 CASES = [case for family in FAMILIES for case in family()]

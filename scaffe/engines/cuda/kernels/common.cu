@@ -107,11 +107,19 @@ struct Fours {
 };
 
 // N consecutive numbers, float or bfloat16, read and written by one instruction: by default 16 bytes. Outside they are
-// floats.
+// floats. A kernel that bounds its instructions sets a pack of its own: what it has read stays in whole registers then.
 template <class T, int N = 16 / sizeof(T)>
 struct alignas(N * sizeof(T)) Pack {
   T at[N];
-  __device__ float get(int i) const { return wide(at[i]); }
+  __device__ float get(int i) const {
+    if constexpr (sizeof(T) == sizeof(float) || N % 2) {
+      return wide(at[i]);
+    } else {  // one instruction for each number of a register, which holds two of them
+      unsigned pair;
+      memcpy(&pair, at + i / 2 * 2, sizeof pair);
+      return __int_as_float(i % 2 ? pair & 0xffff0000 : pair << 16);
+    }
+  }
   __device__ void set(int i, float value) { store(at + i, value); }
 };
 
@@ -139,6 +147,16 @@ struct Packs {
         if (MANY * q + k < count) array[MANY * q + k] = values.at[k];
     }
   }
+};
+
+__device__ inline float rectify(float value) { return !(value <= 0) ? value : 0.0f; }  // passes NaN on
+
+// What batch normalisation, with the scale behind it, makes of a channel's values: `by` times the distance from the mean,
+// plus a bias. Both passes compute it in the same way, so that both find the same values to be above 0.
+struct Line {
+  float mean, by, bias;
+  __device__ float distance(float x) const { return x - mean; }
+  __device__ float of(float distance) const { return fmaf(distance, by, bias); }
 };
 
 // y = op(a) and y = op(a, b) for each element of arrays of float or bfloat16, 16 bytes a thread.
