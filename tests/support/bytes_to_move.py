@@ -190,10 +190,10 @@ def lrns():
             first = given | {"pixels": pixels, "channels": channels, "rows": 2 * channels // run}
             again = {name: 1 + reached / run for name, reached in reaches.items()}
             yield Case("lrn", f"lrn{pass_}_{reach}", first, reads, writes, again=again, blocks=(1, 2))
-            for end, many in PACKS.items():
-                groups = channels // many
+            for end, many in (PACKS | {"_8": 8, "_bf16_16": 16}).items():  # the last two are two packs of each thread
+                groups, pack = channels // many, min(many, 8 if "bf16" in end else 4)
                 last = given | {"count": 2 * groups * pixels, "groups": groups, **divisors(groups=groups)}
-                again = {name: 1 + 2 * -(-reached // many) for name, reached in reaches.items()}
+                again = {name: 1 + 2 * -(-reached // pack) * pack / many for name, reached in reaches.items()}
                 shifts = (0, 1) if many == 1 else (0,)
                 yield Case("lrn_last", f"lrn{pass_}_{reach}{end}", last, reads, writes, again=again, shifts=shifts)
 

@@ -182,6 +182,20 @@ __device__ void combine(Index count, const T* a, const T* b, T* y, Op op) {
   }
 }
 
+// scale^-beta and 1 / scale, for local response normalisation. USUAL: beta is 0.75, which needs no powf.
+template <bool USUAL>
+struct Powers {
+  float power, inverse;
+  __device__ Powers(float scale, float beta) {
+    if (USUAL) {
+      float root = rsqrtf(scale);
+      power = root * root * rsqrtf(root), inverse = root * root;
+    } else {
+      power = powf(scale, -beta), inverse = 1 / scale;
+    }
+  }
+};
+
 // Division of numbers below 2^31 by one divisor, which `divisor` prepares on the host. A GPU has no instruction for
 // integer division, which would bound most kernels that compute indices. Granlund and Montgomery 1994, figure 4.1.
 typedef unsigned long long word;

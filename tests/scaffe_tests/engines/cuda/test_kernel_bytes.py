@@ -24,7 +24,7 @@ MANUAL = {  # rows of the manual's table: of each formula in float32, then in bf
         "pooling-pool_mean_1 pooling-pool_mean_back",
         "pooling_last-pool_mean_bf16_8 pooling_last-pool_mean_back_bf16_8",
     ),
-    "LRN forward; backward": ("lrn-lrn_2; lrn-lrn_back_2", "lrn_last-lrn_2_bf16_8; lrn_last-lrn_back_2_bf16_8"),
+    "LRN forward; backward": ("lrn-lrn_2; lrn-lrn_back_2", "lrn_last-lrn_2_bf16_16; lrn_last-lrn_back_2_bf16_16"),
     "Eltwise of two forward; Concat, Slice either way": (
         "eltwise-eltwise_sum; parts-gather_4 parts-scatter_4",
         "eltwise-eltwise_sum_bf16; parts-gather_2 parts-scatter_2",
