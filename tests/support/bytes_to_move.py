@@ -234,10 +234,35 @@ def poolings_last():
             yield Case("pooling_last", f"pool_max{pass_}{end}", passes, reads, writes, again=again, shifts=shifts)
 
 
-def _axes(stride):
-    """Return the side of an image, that of its pooled image, and arguments for windows of 3 x 3."""
-    size, out = 17, (17 - 3) // stride + 1
-    given = {"h": size, "oh": out, "kh": 3, "sh": stride, "ph": 0, "w": size, "ow": out, "kw": 3, "sw": stride, "pw": 0}
+def poolings_known():
+    """Windows that kernels know: lines of pixels are read again, and pixels at the edge of a window that passes it."""
+    pixels = 2  # rows and columns of those of a thread in the backward pass
+    for (kernel, stride, high), (end, many) in product(((3, 2, 1), (2, 2, 1), (3, 1, 4)), (("_4", 4), ("_bf16_8", 8))):
+        size, out, given = _axes(stride, kernel)
+        given |= {"groups": 16 // many, **divisors(groups=16 // many)}
+        blocks, strips, name = -(-size // pixels), -(-out // high), f"{kernel}_{stride}{end}"
+        x, y = 32 * size**2, 32 * out**2
+        forward = given | {"count": 2 * strips * out * (16 // many), "x": x, "y": y}
+        forward |= divisors(rows=strips, columns=out)
+        again = {"x": {(3, 2): 2.25, (2, 2): 1.2, (3, 1): 4.5}[kernel, stride]}
+        yield Case("pooling_last", f"pool_mean_{name}", forward, "x", "y", again=again, shifts=(0,))
+        forward = forward | {"winner": y}
+        yield Case("pooling_last", f"pool_max_{name}", forward, "x", "y winner", again=again, shifts=(0,))
+        back = given | {"count": 2 * blocks**2 * (16 // many), "dy": y, "dx": x}
+        back |= divisors(rows=blocks, columns=blocks)
+        again = arrays("dy winner", 1 if kernel == stride else 4)
+        yield Case(
+            "pooling_last", f"pool_mean_back_{name}", back, "dy", "dx", again={"dy": again["dy"]}, shifts=(0,)
+        )
+        back = back | {"winner": y}
+        yield Case("pooling_last", f"pool_max_back_{name}", back, "dy winner", "dx", again=again, shifts=(0,))
+
+
+def _axes(stride, kernel=3):
+    """Return the side of an image, that of its pooled image, and arguments for windows of that size."""
+    size, out = 17, -(-(17 - kernel) // stride) + 1
+    given = {"h": size, "oh": out, "kh": kernel, "sh": stride, "ph": 0}
+    given |= {"w": size, "ow": out, "kw": kernel, "sw": stride, "pw": 0}
     return size, out, given | divisors(sh=stride, sw=stride)
 
 
@@ -347,6 +372,6 @@ def collectives():
 
 FAMILIES = (
     elementwise, dropout, layouts, folds, normalisations, normalisations_last, statistics, rows, lrns, poolings,
-    poolings_last, columns, softmaxes, reports, transforms, parts, updates, collectives,
+    poolings_last, poolings_known, columns, softmaxes, reports, transforms, parts, updates, collectives,
 )  # fmt: skip
 CASES = [case for family in FAMILIES for case in family()]

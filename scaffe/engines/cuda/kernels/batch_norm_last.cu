@@ -80,7 +80,7 @@ struct Held {
 };
 
 #define EACH_HELD(chunk, first) for (int first = chunk.row; first < chunk.end; first += HELD * chunk.step)
-#define EACH_ROW(chunk, first, i, row)                                                      \
+#define EACH_ROW(chunk, first, i, row) \
   _Pragma("unroll") for (int i = 0, row = first; i < HELD; i++, row += chunk.step) if (row < chunk.end)
 #define EACH_NUMBER(T, k) _Pragma("unroll") for (int k = 0; k < Chunk<T>::WIDTH; k++)
 
@@ -216,31 +216,31 @@ __device__ void scale_back(const Chunk<T>& chunk, const T* x, const T* dy, const
 
 #define CHANNELS int channels, int count, int size, int lanes
 #define CHUNK(T) Chunk<T>(channels, count, size, lanes)
-#define LAST(T, form)                                                                                              \
-  KERNEL norm_chunks_##form(const T* x, T* kept, float* means, float* squares, CHANNELS) {                         \
-    norm_chunks(CHUNK(T), x, kept, means, squares);                                                                \
-  }                                                                                                                \
-  KERNEL normalise_##form(const T* x, const float* mean, const float* inverse, const float* factor,                \
-                          const float* bias, const T* other, T* y, CHANNELS, int rectified) {                      \
-    auto chunk = CHUNK(T);                                                                                         \
-    normalise(chunk, x, Lines<T>(chunk, mean, inverse, factor, bias), other, y, rectified);                        \
-  }                                                                                                                \
-  KERNEL norm_back_chunks_##form(const T* x, const T* dy, const float* mean, const float* inverse,                 \
-                                 const float* factor, const float* bias, float* sums, float* slopes, CHANNELS,     \
-                                 int rectified) {                                                                  \
-    auto chunk = CHUNK(T);                                                                                         \
-    norm_back_chunks(chunk, x, dy, Lines<T>(chunk, mean, inverse, factor, bias), sums, slopes, rectified);         \
-  }                                                                                                                \
-  KERNEL normalise_back_##form(const T* x, const T* dy, const float* mean, const float* terms, T* dx, CHANNELS,    \
-                               int rectified, int bare) {                                                          \
-    normalise_back(CHUNK(T), x, dy, mean, terms, dx, rectified, bare);                                             \
-  }                                                                                                                \
-  KERNEL scale_##form(const T* x, const float* factor, const float* bias, T* kept, T* y, CHANNELS) {               \
-    scale(CHUNK(T), x, factor, bias, kept, y);                                                                     \
-  }                                                                                                                \
-  KERNEL scale_back_##form(const T* x, const T* dy, const float* factor, T* dx, float* sums, float* slopes,        \
-                           CHANNELS) {                                                                             \
-    scale_back(CHUNK(T), x, dy, factor, dx, sums, slopes);                                                         \
+#define LAST(T, form)                                                                                                \
+  READS_FIRST norm_chunks_##form(const T* x, T* kept, float* means, float* squares, CHANNELS) {                      \
+    norm_chunks(CHUNK(T), x, kept, means, squares);                                                                  \
+  }                                                                                                                  \
+  READS_FIRST normalise_##form(const T* x, const float* mean, const float* inverse, const float* factor,             \
+                          const float* bias, const T* other, T* y, CHANNELS, int rectified) {                        \
+    auto chunk = CHUNK(T);                                                                                           \
+    normalise(chunk, x, Lines<T>(chunk, mean, inverse, factor, bias), other, y, rectified);                          \
+  }                                                                                                                  \
+  READS_FIRST norm_back_chunks_##form(const T* x, const T* dy, const float* mean, const float* inverse,              \
+                                      const float* factor, const float* bias, float* sums, float* slopes, CHANNELS,  \
+                                      int rectified) {                                                               \
+    auto chunk = CHUNK(T);                                                                                           \
+    norm_back_chunks(chunk, x, dy, Lines<T>(chunk, mean, inverse, factor, bias), sums, slopes, rectified);           \
+  }                                                                                                                  \
+  READS_FIRST normalise_back_##form(const T* x, const T* dy, const float* mean, const float* terms, T* dx, CHANNELS, \
+                               int rectified, int bare) {                                                            \
+    normalise_back(CHUNK(T), x, dy, mean, terms, dx, rectified, bare);                                               \
+  }                                                                                                                  \
+  READS_FIRST scale_##form(const T* x, const float* factor, const float* bias, T* kept, T* y, CHANNELS) {            \
+    scale(CHUNK(T), x, factor, bias, kept, y);                                                                       \
+  }                                                                                                                  \
+  READS_FIRST scale_back_##form(const T* x, const T* dy, const float* factor, T* dx, float* sums, float* slopes,     \
+                           CHANNELS) {                                                                               \
+    scale_back(CHUNK(T), x, dy, factor, dx, sums, slopes);                                                           \
   }
 
 LAST(float, last)

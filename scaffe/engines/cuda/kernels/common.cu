@@ -3,6 +3,9 @@ typedef long long Index;
 
 #define KERNEL extern "C" __global__ void
 #define THREADS 256  // per block; a power of two
+// Of a kernel whose threads read much before they compute: with the registers of half a multiprocessor for each block the
+// compiler leaves these reads in front, where they wait for the memory together.
+#define READS_FIRST KERNEL __launch_bounds__(THREADS, 2)
 
 #define EACH(i, count)                                                     \
   for (Index i = blockIdx.x * (Index)blockDim.x + threadIdx.x; i < count; \
