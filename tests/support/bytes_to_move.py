@@ -251,9 +251,7 @@ def poolings_known():
         back = given | {"count": 2 * blocks**2 * (16 // many), "dy": y, "dx": x}
         back |= divisors(rows=blocks, columns=blocks)
         again = arrays("dy winner", 1 if kernel == stride else 4)
-        yield Case(
-            "pooling_last", f"pool_mean_back_{name}", back, "dy", "dx", again={"dy": again["dy"]}, shifts=(0,)
-        )
+        yield Case("pooling_last", f"pool_mean_back_{name}", back, "dy", "dx", again={"dy": again["dy"]}, shifts=(0,))
         back = back | {"winner": y}
         yield Case("pooling_last", f"pool_max_back_{name}", back, "dy winner", "dx", again=again, shifts=(0,))
 

@@ -69,7 +69,7 @@ class CudaBatchNorm(TypedLayer, BatchNorm):
         return self.source
 
     def _measure(self, x: Any, kept: Any) -> None:
-        """Compute mean and 1 / deviation (C), of the batch or by the running sums; copy x into `kept` if it is given."""
+        """Compute mean and 1 / deviation (C), of the batch or by the running sums; copy x into `kept` if given."""
         engine, sums, channels = engine_of(self), [blob.array for blob in self.blobs], self.parts.channels
         self.mean, self.inverse = (self.buffer(name, (channels,), np.float32) for name in ("mean", "inverse"))
         if self.use_sums:

@@ -78,9 +78,9 @@ class Channels:
         """Launch a kernel of batch_norm.cu, or of batch_norm_last.cu in its form for x, over all chunks."""
         if self.last:
             shape = self.channels, self.elements, self.size, self.lanes
-            form, grid = "last" if x.itemsize == 4 else "last_bf16", (self.across, self.chunks)
-            engine.launch("batch_norm_last", f"{kernel}_{form}", grid, x, *arrays, *shape, *numbers)
+            form, blocks = "last" if x.itemsize == 4 else "last_bf16", (self.across, self.chunks)
+            engine.launch("batch_norm_last", f"{kernel}_{form}", blocks, x, *arrays, *shape, *numbers)
         else:
             of_part = self.channels, self.inner, self.elements, self.chunks, divisor(self.inner)
-            grid = (self.channels * self.chunks,)
-            engine.launch("batch_norm", f"{kernel}_first", grid, x, *arrays, *of_part, *numbers)
+            count = self.channels * self.chunks
+            engine.launch("batch_norm", f"{kernel}_first", (count,), x, *arrays, *of_part, *numbers)

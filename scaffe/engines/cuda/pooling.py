@@ -111,14 +111,15 @@ class CudaPooling(TypedLayer, Pooling):
     def _launch(self, kernel: str, over: Any, *arrays: Any) -> None:
         """Launch a kernel of pooling_last.cu over the places of an array (N x H x W x C)."""
         ending, many = pack_of(over)
-        height, width, groups = *over.shape[1:3], over.shape[-1] // many
+        images, height, width, channels = over.shape
+        groups = channels // many
         window = self._known_window if many > 1 else None
         if window and kernel.endswith("back"):
-            height, width = (-(-(size + pad) // BLOCK) for size, pad in zip((height, width), self.pad, strict=True))
+            height, width = -(-(height + self.pad[0]) // BLOCK), -(-(width + self.pad[1]) // BLOCK)
         elif window:
             height = -(-height // KNOWN[window])
         name = "_".join([kernel, *map(str, window or ())]) + ending
-        count = len(over) * height * width * groups
+        count = images * height * width * groups
         divisors = divisor(groups), divisor(height), divisor(width)
         engine_of(self).over("pooling_last", name, count, *arrays, *self.method.axes, groups, *divisors)
 

@@ -1,7 +1,7 @@
-// Pooling of pictures channels last (H x W x C): a thread computes N neighbouring channels of a window forward, of a pixel
-// backward, which adds in a fixed order, without atomics. Windows are those of common.cu. `winner` is the place of each
-// maximum in its window, row by row: of equal values the first. NaN is passed on. Windows of the usual sizes have kernels
-// of their own, below, in which all that a thread reads is known before it begins.
+// Pooling of pictures channels last (H x W x C): a thread computes N neighbouring channels of a window forward, of a
+// pixel backward, which adds in a fixed order, without atomics. Windows are those of common.cu. `winner` is the place of
+// each maximum in its window, row by row: of equal values the first. NaN is passed on. Windows of the usual sizes have
+// kernels of their own, below, in which all that a thread reads is known before it begins.
 typedef unsigned char byte;
 
 template <int N>
@@ -118,8 +118,8 @@ __device__ void mean_back(Index count, const Pack<T, N>* __restrict__ dy, Pack<T
 // Windows of K x K pixels at a distance of S. Forward a thread computes HIGH of them, one below the other, and so takes
 // the maximum, or the sum, of each line of K pixels once.
 
-// What a line of pixels gives to the windows that hold it. Outside the picture lies what is next to it inside: it changes
-// no maximum. N numbers of 16 bits, in pairs, are the maxima's places; N is a multiple of 4.
+// Outside the picture lies what is next to it inside: it changes no maximum. Maxima's places are N numbers of 16 bits, in
+// pairs; N is a multiple of 4.
 __device__ inline int within(int i, int size) { return i < 0 ? 0 : i < size ? i : size - 1; }
 
 template <int N>
@@ -155,8 +155,8 @@ struct Lanes {
   }
 };
 
-// Add `first` where the lower halves of two pairs are equal, and `second` where the upper halves are. Small integers are
-// half precision's smallest numbers, which one instruction compares.
+// Add `first` where the lower halves of two pairs are equal, and `second` where the upper halves are. Small integers
+// are half precision's smallest numbers, of which one instruction compares two.
 __device__ inline void add_where(unsigned pair, unsigned other, float& low, float& high, float first, float second) {
 #ifdef __CUDA_ARCH__
   asm("{\n.reg .pred p, q;\nsetp.eq.f16x2 p|q, %2, %3;\n@p add.rn.f32 %0, %0, %4;\n@q add.rn.f32 %1, %1, %5;\n}"
@@ -168,24 +168,27 @@ __device__ inline void add_where(unsigned pair, unsigned other, float& low, floa
 #endif
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define PAIRED(T) (sizeof(T) == 2)  // instructions for two numbers of bfloat16
+#else
+#define PAIRED(T) false
+#endif
+
 // Of each two numbers the larger, or NaN.
 template <class T, int N>
 __device__ Pack<T, N> larger(const Pack<T, N>& a, const Pack<T, N>& b) {
   Pack<T, N> result;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
 #pragma unroll
-    for (int k = 0; k < N; k += 2) {
+  for (int k = 0; k < N; k += 2)
+    if constexpr (PAIRED(T)) {
       unsigned first, second;
       memcpy(&first, a.at + k, 4), memcpy(&second, b.at + k, 4);
       asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(first) : "r"(second));
       memcpy(result.at + k, &first, 4);
-    }
-    return result;
-  }
-#endif
+    } else {
 #pragma unroll
-  for (int k = 0; k < N; k++) result.at[k] = b.get(k) > a.get(k) || b.get(k) != b.get(k) ? b.at[k] : a.at[k];
+      for (int i = k; i < k + 2; i++) result.at[i] = b.get(i) > a.get(i) || b.get(i) != b.get(i) ? b.at[i] : a.at[i];
+    }
   return result;
 }
 
@@ -194,19 +197,15 @@ template <class T, int N>
 __device__ Lanes<N> equal(const Pack<T, N>& values, const Pack<T, N>& most) {
   Lanes<N> result;
 #pragma unroll
-  for (int k = 0; k < N; k += 2) {
-    unsigned& pair = result.pairs[k / 2];
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+  for (int k = 0; k < N; k += 2)
+    if constexpr (PAIRED(T)) {
       unsigned value, largest;
       memcpy(&value, values.at + k, 4), memcpy(&largest, most.at + k, 4);
-      asm("set.equ.u32.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(value), "r"(largest));
-      continue;
+      asm("set.equ.u32.bf16x2 %0, %1, %2;" : "=r"(result.pairs[k / 2]) : "r"(value), "r"(largest));
+    } else {
+      result.pairs[k / 2] = values.get(k) < most.get(k) ? 0 : 0xffff;
+      result.pairs[k / 2] |= values.get(k + 1) < most.get(k + 1) ? 0 : 0xffff0000;
     }
-#endif
-    pair = values.get(k) < most.get(k) ? 0 : 0xffff;
-    pair |= values.get(k + 1) < most.get(k + 1) ? 0 : 0xffff0000;
-  }
   return result;
 }
 
@@ -215,7 +214,7 @@ __device__ void known_most(Index count, const Pack<T, N>* __restrict__ x, Pack<T
                            Fourths<N>* __restrict__ winner, AXES) {
   constexpr int LINES = (HIGH - 1) * S + K;
   int strips = (oh + HIGH - 1) / HIGH;
-  each_group(count, strips, ow, groups, by_groups, by_rows, by_columns, [&](Index, Index picture, int strip, int c, int g) {
+  each_group(count, strips, ow, groups, by_groups, by_rows, by_columns, [&](Index, Index image, int strip, int c, int g) {
     int r0 = strip * HIGH, top = r0 * S - ph, left = c * S - pw, columns[K];
     Pack<T, N> values[LINES][K], most[LINES];
     Lanes<N> places[LINES];
@@ -223,7 +222,7 @@ __device__ void known_most(Index count, const Pack<T, N>* __restrict__ x, Pack<T
     for (int b = 0; b < K; b++) columns[b] = within(left + b, w);
 #pragma unroll
     for (int a = 0; a < LINES; a++) {
-      const Pack<T, N>* line = x + (picture * h + within(top + a, h)) * w * groups + g;
+      const Pack<T, N>* line = x + (image * h + within(top + a, h)) * w * groups + g;
 #pragma unroll
       for (int b = 0; b < K; b++) values[a][b] = line[columns[b] * groups];
     }
@@ -241,7 +240,7 @@ __device__ void known_most(Index count, const Pack<T, N>* __restrict__ x, Pack<T
         places[a].put(equal(values[a][b], most[a]), here);
       }
     }
-    Index window = ((picture * oh + r0) * ow + c) * groups + g;
+    Index window = ((image * oh + r0) * ow + c) * groups + g;
 #pragma unroll
     for (int k = 0; k < HIGH; k++) {
       Pack<T, N> result = most[k * S];
@@ -263,13 +262,13 @@ __device__ void known_mean(Index count, const Pack<T, N>* __restrict__ x, Pack<T
   constexpr int LINES = (HIGH - 1) * S + K;
   Axis rows = {h, oh, K, S, ph, by_sh}, columns = {w, ow, K, S, pw, by_sw};
   int strips = (oh + HIGH - 1) / HIGH;
-  each_group(count, strips, ow, groups, by_groups, by_rows, by_columns, [&](Index, Index picture, int strip, int c, int g) {
+  each_group(count, strips, ow, groups, by_groups, by_rows, by_columns, [&](Index, Index image, int strip, int c, int g) {
     int r0 = strip * HIGH, top = r0 * S - ph, left = c * S - pw;
     Pack<T, N> values[LINES][K];
     float sums[LINES][N] = {};
 #pragma unroll
     for (int a = 0; a < LINES; a++) {
-      const Pack<T, N>* line = x + (picture * h + top + a) * w * groups + g;
+      const Pack<T, N>* line = x + (image * h + top + a) * w * groups + g;
 #pragma unroll
       for (int b = 0; b < K; b++) {
         values[a][b] = {};
@@ -282,7 +281,7 @@ __device__ void known_mean(Index count, const Pack<T, N>* __restrict__ x, Pack<T
       for (int b = 0; b < K; b++)
 #pragma unroll
         for (int n = 0; n < N; n++) sums[a][n] += values[a][b].get(n);
-    Index window = ((picture * oh + r0) * ow + c) * groups + g;
+    Index window = ((image * oh + r0) * ow + c) * groups + g;
 #pragma unroll
     for (int k = 0; k < HIGH; k++) {
       if (r0 + k >= oh) break;
@@ -300,8 +299,8 @@ __device__ void known_mean(Index count, const Pack<T, N>* __restrict__ x, Pack<T
   });
 }
 
-// Backward a thread computes HIGH x WIDE pixels, multiples of S, and reads each window that holds any of them once. What
-// a window gives to a pixel depends on the pixel's place in it. Pixels are counted from the padding on.
+// Backward a thread computes HIGH x WIDE pixels, multiples of S, and reads each window that holds any of them once.
+// What a window gives to a pixel depends on the pixel's place in it. Pixels are counted from the padding on.
 template <class T, int N>
 struct ToWinner {
   const Pack<T, N>* dy;
@@ -343,7 +342,7 @@ __device__ void known_back(Index count, Pack<T, N>* __restrict__ dx, const Windo
   constexpr int BEFORE = (K - 1) / S, ROWS = HIGH / S + BEFORE, COLUMNS = WIDE / S + BEFORE;
   Axis rows = {h, oh, K, S, ph, by_sh}, columns = {w, ow, K, S, pw, by_sw};
   int tall = (h + ph + HIGH - 1) / HIGH, broad = (w + pw + WIDE - 1) / WIDE;
-  each_group(count, tall, broad, groups, by_groups, by_rows, by_columns, [&](Index, Index picture, int p, int q, int g) {
+  each_group(count, tall, broad, groups, by_groups, by_rows, by_columns, [&](Index, Index image, int p, int q, int g) {
     int r0 = p * (HIGH / S) - BEFORE, c0 = q * (WIDE / S) - BEFORE;
     Window windows[ROWS][COLUMNS];
     float sums[HIGH][WIDE][N] = {};
@@ -353,7 +352,7 @@ __device__ void known_back(Index count, Pack<T, N>* __restrict__ dx, const Windo
       for (int c = 0; c < COLUMNS; c++) {
         bool inside = r0 + r >= 0 && r0 + r < oh && c0 + c >= 0 && c0 + c < ow;
         windows[r][c] = source;
-        windows[r][c].read(inside, (picture * oh + r0 + r) * ow * groups + g, (c0 + c) * groups);
+        windows[r][c].read(inside, (image * oh + r0 + r) * ow * groups + g, (c0 + c) * groups);
         windows[r][c].share(rows.length(r0 + r) * columns.length(c0 + c));
       }
 #pragma unroll
@@ -370,7 +369,7 @@ __device__ void known_back(Index count, Pack<T, N>* __restrict__ dx, const Windo
 #pragma unroll
     for (int a = 0; a < HIGH; a++) {
       int row = p * HIGH - ph + a;
-      Pack<T, N>* line = dx + (picture * h + row) * w * groups + g;
+      Pack<T, N>* line = dx + (image * h + row) * w * groups + g;
 #pragma unroll
       for (int b = 0; b < WIDE; b++) {
         int column = q * WIDE - pw + b;

@@ -15,10 +15,14 @@ MADE = {  # kernels' names, by the macro that makes them
     "MOVE": ["gather_{}", "scatter_{}"],
     "LAST": [f"{kernel}_{{}}" for kernel in NORMS],
     "STRIPS": ["pool_max_{}", "pool_mean_{}"],
+    "WINDOWS": [
+        f"pool_{kernel}_{window}{{}}"
+        for kernel in ("max", "max_back", "mean", "mean_back") for window in ("3_2", "2_2", "3_1")
+    ],
     "POOL": ["pool_max{}", "pool_max_back{}", "pool_mean{}", "pool_mean_back{}"],
     "ROW_SUMS": ["row_sums{}", "unrectified_sums{}"],
     "FINISH": ["finish{}"],
-}
+}  # fmt: skip
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 
 

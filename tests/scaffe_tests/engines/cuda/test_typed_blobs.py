@@ -132,7 +132,9 @@ LAYERS = {
         layer("pool", "Pooling", "a", "p", "pooling_param { pool: AVE global_pooling: true }"), "a", "p", outputs=6
     ),
     "lrn": between(layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 5 alpha: 0.5 }"), "a", "b", outputs=24),
-    "lrn, two packs": between(layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 5 alpha: 0.5 }"), "a", "b", outputs=48),
+    "lrn, two packs": between(
+        layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 5 alpha: 0.5 }"), "a", "b", outputs=48
+    ),
     "lrn, odd channels": between(
         layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 7 alpha: 0.5 beta: 0.5 k: 2 }"), "a", "b", outputs=13
     ),
