@@ -105,33 +105,41 @@ def folds():
 
 
 def normalisations():
-    """The kernels of batch_norm.cu over chunks: twice for each pass of BatchNorm, as a channel fits no block."""
-    small = "mean deviation factor bias"
-    for form in ("first", "last", "last_bf16"):
-        if form == "first":
-            channels, inner, count, chunks, groups = 3, 700, 6 * 700, 2, 3
-        else:
-            channels, inner, count, chunks = 72, 300, 300, 2
-            groups = -(-channels * (2 if form == "last_bf16" else 4) // 128)
-        shape = {"channels": channels, "inner": inner, "count": count, "chunks": chunks, **divisors(inner=inner)}
-        for kernel, reads, writes, few, sums, numbers in (
-            ("norm_chunks", "x", "kept", "", "means squares", {}),
-            ("normalise", "x other", "y", small, "", {"rectified": 1}),
-            ("norm_back_chunks", "x dy", "", small, "sums slopes", {"rectified": 1}),
-            ("normalise_back", "x dy", "dx", "mean deviation totals", "",
-             {"elements": count, "rectified": 1, "fixed": 0, "bare": 0}),
-            ("scale", "x", "kept y", "factor bias", "", {}),
-            ("scale_back", "x dy", "dx", "factor", "sums slopes", {}),
-            ("sum_chunks", "x", "", "", "sums", {}),
-        ):  # fmt: skip
-            given = {**arrays(f"{reads} {writes}", channels * count), **arrays(few, channels), **numbers}
-            given |= arrays(sums, channels * chunks) | shape
-            given |= {"totals": 4 * channels} if "totals" in few else {}
-            shifts = (0, 1) if form == "first" else (0,)
-            blocks = (groups * chunks,)
-            yield Case(
-                "batch_norm", f"{kernel}_{form}", given, reads, f"{writes} {sums}", few, blocks=blocks, shifts=shifts
-            )
+    """The kernels of BatchNorm and Scale over two chunks, as a channel fits no block."""
+    channels, inner, count, chunks = 3, 700, 6 * 700, 2
+    shape = {"channels": channels, "inner": inner, "count": count, "chunks": chunks, **divisors(inner=inner)}
+    for kernel, given, moved in _normalisations(channels, count, chunks):
+        yield Case("batch_norm", f"{kernel}_first", given | shape, **moved, blocks=(channels * chunks,))
+    given = arrays("x", channels * count) | arrays("sums", channels * chunks) | shape
+    yield Case("batch_norm", "sum_chunks_first", given, "x", "sums", blocks=(channels * chunks,))
+
+
+def normalisations_last():
+    """The same for channels last. All threads begin their sums of squares at the first row of the chunk."""
+    channels, count, chunks, lanes = 72, 300, 2, 4
+    shape = {"channels": channels, "count": count, "size": 160, "lanes": lanes}
+    for form, each in ("last", 4), ("last_bf16", 8):
+        blocks = -(-channels // (lanes * each)), chunks
+        for kernel, given, moved in _normalisations(channels, count, chunks):
+            again = {"x": 1.5} if kernel == "norm_chunks" else {}
+            name = f"{kernel}_{form}"
+            yield Case("batch_norm_last", name, given | shape, **moved, again=again, blocks=blocks, shifts=(0,))
+
+
+def _normalisations(channels, count, chunks):
+    """Yield kernels, the arguments that all their forms have, and what they move."""
+    constants = "mean inverse factor bias"
+    for kernel, reads, writes, small, sums, numbers in (
+        ("norm_chunks", "x", "kept", "", "means squares", {}),
+        ("normalise", "x other", "y", constants, "", {"rectified": 1}),
+        ("norm_back_chunks", "x dy", "", constants, "sums slopes", {"rectified": 1}),
+        ("normalise_back", "x dy", "dx", "mean terms", "", {"rectified": 1, "bare": 0}),
+        ("scale", "x", "kept y", "factor bias", "", {}),
+        ("scale_back", "x dy", "dx", "factor", "sums slopes", {}),
+    ):
+        given = {**arrays(f"{reads} {writes}", channels * count), **arrays(small, channels), **numbers}
+        given |= arrays(sums, channels * chunks) | ({"terms": 5 * channels} if "terms" in small else {})
+        yield kernel, given, {"reads": reads, "writes": f"{writes} {sums}", "small": small}
 
 
 def statistics():
@@ -139,17 +147,18 @@ def statistics():
     channels, chunks = 5, 300
     of_chunks, blocks = channels * chunks, (channels,)
     numbers = {"count": chunks * 4096, "chunks": chunks, "size": 4096, "eps": 1e-5, "fraction": 0.9, "unbias": 1}
-    results, sums = "means_of deviation", "mean_sum variance_sum"
+    results, sums = "means_of inverse", "mean_sum variance_sum"
     given = {**arrays("means squares", of_chunks), **arrays(f"{results} {sums}", channels), "weight": 1, **numbers}
     yield Case("batch_norm", "norm_statistics", given, f"means squares {sums} weight", f"{results} {sums} weight",
                again={"means": 2}, blocks=blocks)  # fmt: skip
-    given = {"count": N, **arrays("means variances mean deviation", N), "weight": 1, "eps": 1e-5}
-    yield Case("batch_norm", "known_statistics", given, "means variances", "mean deviation", "weight")
+    given = {"count": N, **arrays("means variances mean inverse", N), "weight": 1, "eps": 1e-5}
+    yield Case("batch_norm", "known_statistics", given, "means variances", "mean inverse", "weight")
     of_blobs = "of_factor of_bias"
     adds = {**arrays(of_blobs, channels), "add_factor": 1, "add_bias": 1, "chunks": chunks}
-    given = {**arrays("sums slopes", of_chunks), **arrays("factor bias", channels), "totals": 4 * channels, **adds}
-    yield Case("batch_norm", "norm_totals", given | {"channels": channels}, f"sums slopes factor bias {of_blobs}",
-               f"totals {of_blobs}", blocks=blocks)  # fmt: skip
+    constants = "inverse factor bias"
+    totals = {**arrays("sums slopes", of_chunks), **arrays(constants, channels), "terms": 5 * channels, **adds}
+    yield Case("batch_norm", "norm_totals", totals | {"channels": channels, "share": 0.1},
+               f"sums slopes {constants} {of_blobs}", f"terms {of_blobs}", blocks=blocks)  # fmt: skip
     given = {**arrays("sums slopes", of_chunks), **adds}
     yield Case("batch_norm", "scale_gradients", given, f"sums slopes {of_blobs}", of_blobs, blocks=blocks)
 
@@ -181,10 +190,10 @@ def lrns():
             first = given | {"pixels": pixels, "channels": channels, "rows": 2 * channels // run}
             again = {name: 1 + reached / run for name, reached in reaches.items()}
             yield Case("lrn", f"lrn{pass_}_{reach}", first, reads, writes, again=again, blocks=(1, 2))
-            for end, many in PACKS.items():
-                groups = channels // many
+            for end, many in (PACKS | {"_8": 8, "_bf16_16": 16}).items():  # the last two are two packs of each thread
+                groups, pack = channels // many, min(many, 8 if "bf16" in end else 4)
                 last = given | {"count": 2 * groups * pixels, "groups": groups, **divisors(groups=groups)}
-                again = {name: 1 + 2 * -(-reached // many) for name, reached in reaches.items()}
+                again = {name: 1 + 2 * -(-reached // pack) * pack / many for name, reached in reaches.items()}
                 shifts = (0, 1) if many == 1 else (0,)
                 yield Case("lrn_last", f"lrn{pass_}_{reach}{end}", last, reads, writes, again=again, shifts=shifts)
 
@@ -225,10 +234,33 @@ def poolings_last():
             yield Case("pooling_last", f"pool_max{pass_}{end}", passes, reads, writes, again=again, shifts=shifts)
 
 
-def _axes(stride):
-    """Return the side of an image, that of its pooled image, and arguments for windows of 3 x 3."""
-    size, out = 17, (17 - 3) // stride + 1
-    given = {"h": size, "oh": out, "kh": 3, "sh": stride, "ph": 0, "w": size, "ow": out, "kw": 3, "sw": stride, "pw": 0}
+def poolings_known():
+    """Windows that kernels know: lines of pixels are read again, and pixels at the edge of a window that passes it."""
+    pixels = 2  # rows and columns of those of a thread in the backward pass
+    for (kernel, stride, high), (end, many) in product(((3, 2, 1), (2, 2, 1), (3, 1, 4)), (("_4", 4), ("_bf16_8", 8))):
+        size, out, given = _axes(stride, kernel)
+        given |= {"groups": 16 // many, **divisors(groups=16 // many)}
+        blocks, strips, name = -(-size // pixels), -(-out // high), f"{kernel}_{stride}{end}"
+        x, y = 32 * size**2, 32 * out**2
+        forward = given | {"count": 2 * strips * out * (16 // many), "x": x, "y": y}
+        forward |= divisors(rows=strips, columns=out)
+        again = {"x": {(3, 2): 2.25, (2, 2): 1.2, (3, 1): 4.5}[kernel, stride]}
+        yield Case("pooling_last", f"pool_mean_{name}", forward, "x", "y", again=again, shifts=(0,))
+        forward = forward | {"winner": y}
+        yield Case("pooling_last", f"pool_max_{name}", forward, "x", "y winner", again=again, shifts=(0,))
+        back = given | {"count": 2 * blocks**2 * (16 // many), "dy": y, "dx": x}
+        back |= divisors(rows=blocks, columns=blocks)
+        again = arrays("dy winner", 1 if kernel == stride else 4)
+        yield Case("pooling_last", f"pool_mean_back_{name}", back, "dy", "dx", again={"dy": again["dy"]}, shifts=(0,))
+        back = back | {"winner": y}
+        yield Case("pooling_last", f"pool_max_back_{name}", back, "dy winner", "dx", again=again, shifts=(0,))
+
+
+def _axes(stride, kernel=3):
+    """Return the side of an image, that of its pooled image, and arguments for windows of that size."""
+    size, out = 17, -(-(17 - kernel) // stride) + 1
+    given = {"h": size, "oh": out, "kh": kernel, "sh": stride, "ph": 0}
+    given |= {"w": size, "ow": out, "kw": kernel, "sw": stride, "pw": 0}
     return size, out, given | divisors(sh=stride, sw=stride)
 
 
@@ -337,7 +369,7 @@ def collectives():
 
 
 FAMILIES = (
-    elementwise, dropout, layouts, folds, normalisations, statistics, rows, lrns, poolings, poolings_last, columns,
-    softmaxes, reports, transforms, parts, updates, collectives,
+    elementwise, dropout, layouts, folds, normalisations, normalisations_last, statistics, rows, lrns, poolings,
+    poolings_last, poolings_known, columns, softmaxes, reports, transforms, parts, updates, collectives,
 )  # fmt: skip
 CASES = [case for family in FAMILIES for case in family()]

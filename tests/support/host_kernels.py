@@ -27,11 +27,13 @@ from recorded import act, check_guard
 SHIM = r"""
 #include <math.h>
 #include <setjmp.h>
+#include <string.h>
 #include <ucontext.h>
 #define __global__
 #define __device__
 #define __shared__ static
 #define __restrict__
+#define __launch_bounds__(...)
 struct Place { unsigned x, y, z; };
 static Place blockIdx, threadIdx, blockDim, gridDim;
 static inline int __float_as_int(float value) { int bits; __builtin_memcpy(&bits, &value, 4); return bits; }
@@ -42,6 +44,12 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 }
 
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)(((unsigned long long)a * b) >> 32); }
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned places) {
+  unsigned long long both = (unsigned long long)b << 32 | a;
+  unsigned result = 0;
+  for (int i = 0; i < 4; i++) result |= (unsigned)(both >> (places >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return result;
+}
 static inline float rsqrtf(float value) { return 1 / sqrtf(value); }
 
 // A fiber is begun once, for all blocks, and from then on entered and left by jumps: these cost no call of the system.
@@ -150,9 +158,7 @@ HALF = {  # g++ has the conversions of half precision as a type of its own
     'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));': "*(_Float16*)&result.bits = value;",
 }
 FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
-WAITS = re.compile(
-    r"over_block|\bturn\(|\b(Of|First|Last<\w+>)\("
-)  # in the body of a kernel whose threads wait for each other
+WAITS = re.compile(r"over_block|\bturn\(|\bChunk<\w+>\(")  # in the body of a kernel whose threads wait for each other
 KERNEL = re.compile(r"extern \"C\" void (\w+)\s*\(([^)]*)\)")
 
 

@@ -42,7 +42,7 @@ class CudaBatchNorm(TypedLayer, BatchNorm):
         if not self.parts.fit:
             return super().forward(bottom, top)
         is_last, (x, y) = arrays([data(bottom[0])], [data(top[0])])
-        self.parts = Channels(*self.view, last=is_last)
+        self.parts = Channels(*self.view, last=16 // x.itemsize if is_last else 0)
         self.source = x
         defers, in_place = self._defers(top), top[0] is bottom[0]
         kept = in_place and not (defers and self._ends_apart)
@@ -69,11 +69,11 @@ class CudaBatchNorm(TypedLayer, BatchNorm):
         return self.source
 
     def _measure(self, x: Any, kept: Any) -> None:
-        """Compute mean and deviation (C), of the batch or by the running sums; copy x into `kept` if it is given."""
+        """Compute mean and 1 / deviation (C), of the batch or by the running sums; copy x into `kept` if given."""
         engine, sums, channels = engine_of(self), [blob.array for blob in self.blobs], self.parts.channels
-        self.mean, self.deviation = (self.buffer(name, (channels,), np.float32) for name in ("mean", "deviation"))
+        self.mean, self.inverse = (self.buffer(name, (channels,), np.float32) for name in ("mean", "inverse"))
         if self.use_sums:
-            arrays = *sums, self.mean, self.deviation
+            arrays = *sums, self.mean, self.inverse
             engine.over("batch_norm", "known_statistics", channels, *arrays, float(self.eps))
             if kept is not None:
                 kept[...] = x
@@ -82,7 +82,7 @@ class CudaBatchNorm(TypedLayer, BatchNorm):
         self.parts.launch(engine, "norm_chunks", x, NONE if kept is None else kept, *chunks)
         numbers = count, self.parts.chunks, self.parts.size
         factors = float(self.eps), float(self.fraction), count / max(1, count - 1)
-        arrays = *chunks, self.mean, self.deviation, *sums
+        arrays = *chunks, self.mean, self.inverse, *sums
         engine.launch("batch_norm", "norm_statistics", (channels,), *arrays, *numbers, *factors)
 
     def normalise(self, scale: Any, other: Any, target: Any, rectified: bool) -> None:
@@ -91,27 +91,27 @@ class CudaBatchNorm(TypedLayer, BatchNorm):
         if engine.gpu.place(target) == engine.gpu.place(x):
             self.keep(x)[...] = x
         factors = scale.parameters() if scale else (NONE, NONE)
-        arrays = self.source, self.mean, self.deviation, *factors, NONE if other is None else other, target
+        arrays = self.source, self.mean, self.inverse, *factors, NONE if other is None else other, target
         self.parts.launch(engine, "normalise", *arrays, numbers=(int(rectified),))
 
     def add_up(self, dy: Any, rectified: bool, scale: Any = None) -> None:
-        """Compute the totals that `back` reads, and add the gradients of a Scale's parameters."""
+        """Compute the terms that `back` reads, and add the gradients of a Scale's parameters."""
         engine, sums = engine_of(self), self.parts.sums(self)
         factors = scale.parameters() if scale else (NONE, NONE)
         diffs = scale.parameter_diffs() if scale else (NONE, NONE, 0, 0)
-        self.totals = self.buffer("totals", (4, self.parts.channels), np.float32)
+        self.terms = self.buffer("terms", (5, self.parts.channels), np.float32)
         chunks = 0 if self.use_sums and not scale else self.parts.chunks
         if chunks:
-            arrays = self.source, dy, self.mean, self.deviation, *factors, *sums
+            arrays = self.source, dy, self.mean, self.inverse, *factors, *sums
             self.parts.launch(engine, "norm_back_chunks", *arrays, numbers=(int(rectified),))
-        arrays = *sums, *factors, self.totals, *diffs
-        engine.launch("batch_norm", "norm_totals", (self.parts.channels,), *arrays, self.parts.channels, chunks)
+        arrays = *sums, self.inverse, *factors, self.terms, *diffs
+        numbers = self.parts.channels, chunks, 0.0 if self.use_sums else 1 / self.parts.elements
+        engine.launch("batch_norm", "norm_totals", (self.parts.channels,), *arrays, *numbers)
 
     def back(self, dy: Any, dx: Any, rectified: bool, bare: bool = False) -> None:
         """Compute the gradient of x from that of the chain's top; with `bare`, that of the normalised values."""
-        arrays = self.source, dy, self.mean, self.deviation, self.totals, dx
-        numbers = float(self.parts.elements), int(rectified), int(self.use_sums), int(bare)
-        self.parts.launch(engine_of(self), "normalise_back", *arrays, numbers=numbers)
+        arrays = self.source, dy, self.mean, self.terms, dx
+        self.parts.launch(engine_of(self), "normalise_back", *arrays, numbers=(int(rectified), int(bare)))
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         if not propagate_down[0] or not self.parts.fit:

@@ -1,4 +1,7 @@
-"""Channels: channels cut into chunks, one thread block per chunk, for the kernels of batch_norm.cu."""
+"""Channels: channels cut into chunks, one thread block per chunk, for the kernels of batch_norm.cu.
+
+Where channels lie last, a block of batch_norm_last.cu has a chunk of rows of some channels side by side.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,23 @@ import numpy as np
 from scaffe.engines.cuda.launcher import THREADS, divisor
 from scaffe.layers.layer import Layer
 
-CHUNK = 16 * THREADS  # elements of a chunk of one channel; First of batch_norm.cu
-ROWS, LANES = THREADS, 8  # rows of a chunk, and 16 bytes of channels in each, where channels lie last; Last there
+CHUNK = 16 * THREADS  # elements of a chunk of one channel; Chunk of batch_norm.cu
+LANES = 16  # threads side by side in a row at most; MOST_LANES of batch_norm_last.cu
+HELD = 4  # rows that a thread reads at once; HELD there
+BLOCKS = 512  # enough to fill any GPU; with more, each would have fewer rows for the constants that it reads first
 
 
 @dataclass(frozen=True)
 class Channels:
-    """An array (outer x channels x inner), or with `last` (outer inner x channels)."""
+    """An array (outer x channels x inner), or with `last` (outer inner x channels).
+
+    `last` is how many channels a thread takes: those of 16 bytes.
+    """
 
     outer: int
     channels: int
     inner: int
-    last: bool = False
+    last: int = 0
 
     @property
     def elements(self) -> int:
@@ -39,9 +47,23 @@ class Channels:
         return self.fit and self.channels % 8 == 0
 
     @property
+    def lanes(self) -> int:
+        """Threads side by side in a row, where channels lie last: a power of two."""
+        return min(LANES, 1 << (self.channels // self.last - 1).bit_length())
+
+    @property
+    def across(self) -> int:
+        """Blocks side by side in a row."""
+        return -(-self.channels // (self.last * self.lanes))
+
+    @property
     def size(self) -> int:
         """Elements of a channel in a chunk."""
-        return ROWS if self.last else CHUNK
+        if not self.last:
+            return CHUNK
+        at_once = THREADS // self.lanes
+        rows = -(-self.elements // (at_once * max(1, BLOCKS // self.across)))  # of each thread
+        return at_once * max(HELD, rows)
 
     @property
     def chunks(self) -> int:
@@ -53,8 +75,12 @@ class Channels:
         return [layer.buffer(name, (self.channels * self.chunks,), dtype) for name in ("chunks", "chunks too")]
 
     def launch(self, engine: Any, kernel: str, x: Any, *arrays: Any, numbers: tuple[float, ...] = ()) -> None:
-        """Launch a kernel of batch_norm.cu, in its form for x, over all chunks."""
-        of_part = self.channels, self.inner, self.elements, self.chunks, divisor(self.inner)
-        groups = -(-self.channels * x.itemsize // (16 * LANES)) if self.last else self.channels
-        form = "first" if not self.last else "last" if x.itemsize == 4 else "last_bf16"
-        engine.launch("batch_norm", f"{kernel}_{form}", (groups * self.chunks,), x, *arrays, *of_part, *numbers)
+        """Launch a kernel of batch_norm.cu, or of batch_norm_last.cu in its form for x, over all chunks."""
+        if self.last:
+            shape = self.channels, self.elements, self.size, self.lanes
+            form, blocks = "last" if x.itemsize == 4 else "last_bf16", (self.across, self.chunks)
+            engine.launch("batch_norm_last", f"{kernel}_{form}", blocks, x, *arrays, *shape, *numbers)
+        else:
+            of_part = self.channels, self.inner, self.elements, self.chunks, divisor(self.inner)
+            count = self.channels * self.chunks
+            engine.launch("batch_norm", f"{kernel}_first", (count,), x, *arrays, *of_part, *numbers)

@@ -50,7 +50,7 @@ class CudaLRN(TypedLayer, LRN):
         if not is_last:
             self._launch(kernel, shape, *found, last=last)
             return
-        ending, many = pack_of(found[0])
+        ending, many = _packs_of(found[0])
         groups = found[0].shape[-1] // many
         numbers = float(self.alpha), float(self.beta), float(self.k), *last
         name, count = f"{kernel}_{self.reach}{ending}", found[0].size // many
@@ -63,6 +63,18 @@ class CudaLRN(TypedLayer, LRN):
         grid = -(-pixels // THREADS), min(rows, ROWS)
         if min(grid):
             engine_of(self).launch("lrn", f"{kernel}_{self.reach}", grid, *arrays, pixels, channels, rows, *numbers)
+
+
+def _packs_of(maps: Any) -> tuple[str, int]:
+    """Return the ending of the names of kernels for maps channels last, and the channels of a thread.
+
+    These are two packs where that many divide the channels: a thread then computes fewer scales that its neighbours
+    compute too.
+    """
+    ending, many = pack_of(maps)
+    if many == 1 or maps.shape[-1] % (2 * many):
+        return ending, many
+    return ending.removesuffix(str(many)) + str(2 * many), 2 * many
 
 
 register("LRN", CudaLRN, engine="cuda")

@@ -20,6 +20,8 @@ from scaffe.layers.pooling_axis import Axis
 
 STRIP = 4  # rows of a thread's strip; as in pooling.cu
 PLACES = 256  # in a window, at most, where a byte holds the maximum's
+KNOWN = {(3, 2): 1, (2, 2): 1, (3, 1): 4}  # rows of a thread's windows, by size and stride; KNOWN of pooling_last.cu
+BLOCK = 2  # rows and columns of a thread's pixels behind such windows; there too
 
 
 class _PoolingKernels:
@@ -109,10 +111,23 @@ class CudaPooling(TypedLayer, Pooling):
     def _launch(self, kernel: str, over: Any, *arrays: Any) -> None:
         """Launch a kernel of pooling_last.cu over the places of an array (N x H x W x C)."""
         ending, many = pack_of(over)
-        groups = over.shape[-1] // many
-        divisors = divisor(groups), divisor(over.shape[1]), divisor(over.shape[2])
-        count = over.size // many
-        engine_of(self).over("pooling_last", f"{kernel}{ending}", count, *arrays, *self.method.axes, groups, *divisors)
+        images, height, width, channels = over.shape
+        groups = channels // many
+        window = self._known_window if many > 1 else None
+        if window and kernel.endswith("back"):
+            height, width = -(-(height + self.pad[0]) // BLOCK), -(-(width + self.pad[1]) // BLOCK)
+        elif window:
+            height = -(-height // KNOWN[window])
+        name = "_".join([kernel, *map(str, window or ())]) + ending
+        count = images * height * width * groups
+        divisors = divisor(groups), divisor(height), divisor(width)
+        engine_of(self).over("pooling_last", name, count, *arrays, *self.method.axes, groups, *divisors)
+
+    @property
+    def _known_window(self) -> tuple[int, int] | None:
+        """Size and stride of windows that have kernels of their own, along both axes."""
+        axes = {(axis.kernel, axis.stride) for axis in (self.method.rows, self.method.columns)}
+        return next(iter(axes)) if len(axes) == 1 and axes <= KNOWN.keys() else None
 
     def _method(self) -> type:
         param = self.param.pooling_param

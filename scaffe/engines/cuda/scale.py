@@ -70,7 +70,7 @@ class CudaScale(TypedLayer, Scale):
         else:
             in_place = top[0] is bottom[0]
             is_last, (x, y) = arrays([data(bottom[0])], [data(top[0])])
-            self.parts = Channels(*self.view, last=is_last)
+            self.parts = Channels(*self.view, last=16 // x.itemsize if is_last else 0)
             self.input = self.buffer("kept input", x.shape, x.dtype) if in_place else x
             kept = self.input if in_place else NONE
             self.parts.launch(engine_of(self), "scale", x, *self.parameters(), kept, y)

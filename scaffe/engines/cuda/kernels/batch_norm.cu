@@ -1,16 +1,15 @@
-// Batch normalisation of x, Scale, and both with the addition of another blob and the ReLU behind them, in one pass each.
-// A block computes a chunk of one channel, or of LANES packs of channels where channels lie last, and holds it in
-// registers where it needs it twice. Kernels of chunks write partial sums; kernels with one block per channel add them up.
-
-// x (outer x channels x inner). A thread's numbers are of one channel.
-struct First {
-  enum { HELD = 4, WIDTH = 4, OWN = 1, SIZE = HELD * WIDTH * THREADS };  // packs, numbers of each, channels of a thread
+// Batch normalisation of x (outer x channels x inner), Scale, and both with the addition of another blob and the ReLU
+// behind them, in one pass each. A block computes a chunk of one channel, and holds it in registers where it needs it
+// twice. Kernels of chunks write partial sums; kernels with one block per channel, at the end, add them up: those of
+// batch_norm_last.cu too.
+struct Chunk {
+  enum { HELD = 4, WIDTH = 4, SIZE = HELD * WIDTH * THREADS };  // packs of a thread, numbers of each
   int channel, chunk, chunks, begin, count, inner;  // begin: index of the first of the channel's `count` elements
   Index image, first;                               // elements of an image, and the offset of the channel in it
   Divisor by_inner;
   bool quads;
 
-  __device__ First(int channels, int inner, int count, int chunks, word by_inner, bool aligned)
+  __device__ Chunk(int channels, int inner, int count, int chunks, word by_inner, bool aligned)
       : channel(blockIdx.x / chunks), chunk(blockIdx.x % chunks), chunks(chunks), begin(chunk * SIZE), count(count),
         inner(inner), image((Index)channels * inner), first((Index)channel * inner), by_inner(by_inner),
         quads(aligned && inner % WIDTH == 0) {}
@@ -47,238 +46,131 @@ struct First {
     }
   }
 
-  __device__ int channel_of(int o) const { return channel; }
-  __device__ int slot(int o) const { return channel * chunks + chunk; }  // of the chunk's sums
-  __device__ bool stores() const { return threadIdx.x == 0; }
-  __device__ void add_up(float (&sums)[OWN]) const { sums[0] = over_block<Sum>(sums[0]); }
-};
-
-// x (count x channels), with a multiple of WIDTH channels. Number k of a thread's packs is of its channel k.
-template <class T>
-struct Last {
-  enum { HELD = 8, WIDTH = 16 / sizeof(T), OWN = WIDTH, LANES = 8, ROWS = THREADS / LANES, SIZE = HELD * ROWS };
-  int channels, channel, chunk, chunks, begin, count;
-
-  __device__ Last(int channels, int inner, int count, int chunks, word by_inner, bool aligned)
-      : channels(channels), channel((blockIdx.x % groups(channels) * LANES + threadIdx.x % LANES) * WIDTH),
-        chunk(blockIdx.x / groups(channels)), chunks(chunks), begin(chunk * SIZE), count(count) {}
-
-  static __device__ int groups(int channels) { return (channels + LANES * WIDTH - 1) / (LANES * WIDTH); }
-  __device__ int row(int i) const { return begin + i * ROWS + threadIdx.x / LANES; }
-  __device__ bool has(int i, int k) const { return row(i) < count && channel < channels; }
-  __device__ int size() const { return count - begin < SIZE ? count - begin : SIZE; }
-
-  __device__ Pack<T> read(const T* array, int i) const {
-    Pack<T> values = {};
-    if (has(i, 0)) values = *(const Pack<T>*)(array + (Index)row(i) * channels + channel);
-    return values;
-  }
-  __device__ void write(T* array, int i, const Pack<T>& values) const {
-    if (has(i, 0)) *(Pack<T>*)(array + (Index)row(i) * channels + channel) = values;
-  }
-
-  __device__ int channel_of(int o) const { return channel < channels ? channel + o : 0; }
-  __device__ int slot(int o) const { return (channel + o) * chunks + chunk; }
-  __device__ bool stores() const { return threadIdx.x < LANES && channel < channels; }
-  __device__ void add_up(float (&sums)[OWN]) const {
-    __shared__ float of_warp[THREADS / WARP][LANES][OWN];
-#pragma unroll
-    for (int o = 0; o < OWN; o++)
-#pragma unroll
-      for (int lanes = WARP / 2; lanes >= LANES; lanes /= 2) sums[o] += __shfl_xor_sync(~0u, sums[o], lanes);
-    __syncthreads();  // all have read what an earlier sum left
-    if (threadIdx.x % WARP < LANES)
-#pragma unroll
-      for (int o = 0; o < OWN; o++) of_warp[threadIdx.x / WARP][threadIdx.x % LANES][o] = sums[o];
-    __syncthreads();
-#pragma unroll
-    for (int o = 0; o < OWN; o++) {
-      sums[o] = 0;
-      for (int warp = 0; warp < THREADS / WARP; warp++) sums[o] += of_warp[warp][threadIdx.x % LANES][o];
-    }
-  }
+  __device__ int slot() const { return channel * chunks + chunk; }  // of the chunk's sums
 };
 
 #define CHANNELS int channels, int inner, int count, int chunks, word by_inner
-#define OF_PART channels, inner, count, chunks, by_inner
-#define EACH_PACK(Of, i) _Pragma("unroll") for (int i = 0; i < Of::HELD; i++)
-#define EACH_NUMBER(Of, k) _Pragma("unroll") for (int k = 0; k < Of::WIDTH; k++)
-#define EACH_OWN(Of, o) _Pragma("unroll") for (int o = 0; o < Of::OWN; o++)
+#define CHUNK(aligned) Chunk(channels, inner, count, chunks, by_inner, aligned)
+#define EACH_PACK(i) _Pragma("unroll") for (int i = 0; i < Chunk::HELD; i++)
+#define EACH_NUMBER(k) _Pragma("unroll") for (int k = 0; k < Chunk::WIDTH; k++)
 
-// What a channel's values become: y = (x - mean) / deviation, times a factor, plus a bias.
-struct Line {
-  float mean, deviation, factor, bias;
-  bool scaled;
-  __device__ Line() {}
-  __device__ Line(const float* means, const float* deviations, const float* factors, const float* biases, int c)
-      : mean(means[c]), deviation(deviations[c]), factor(factors ? factors[c] : 1.0f), bias(biases ? biases[c] : 0.0f),
-        scaled(factors) {}
-  __device__ float normal(float x) const { return (x - mean) / deviation; }
-  __device__ float of(float normal) const { return scaled ? normal * factor + bias : normal; }
-};
+__device__ inline Line line_of(int c, const float* mean, const float* inverse, const float* factor, const float* bias) {
+  return {mean[c], inverse[c] * (factor ? factor[c] : 1.0f), bias ? bias[c] : 0.0f};
+}
 
 // Each chunk's mean, and the sum of the squared deviations from that mean. x is copied into `kept`, if that is given.
-template <class Of, class T>
-__device__ void norm_chunks(const Of& part, const T* x, T* kept, float* means, float* squares) {
-  Pack<T> held[Of::HELD];
-  float sums[Of::OWN] = {}, offs[Of::OWN] = {};
-  EACH_PACK(Of, i) held[i] = part.read(x, i);
-  if (kept) EACH_PACK(Of, i) part.write(kept, i, held[i]);
-  EACH_PACK(Of, i) EACH_NUMBER(Of, k) sums[k % Of::OWN] += held[i].get(k);
-  part.add_up(sums);
-  EACH_OWN(Of, o) sums[o] /= part.size();
-  EACH_PACK(Of, i) EACH_NUMBER(Of, k) {
-    float distance = part.has(i, k) ? held[i].get(k) - sums[k % Of::OWN] : 0.0f;
-    offs[k % Of::OWN] += distance * distance;
+KERNEL norm_chunks_first(const float* x, float* kept, float* means, float* squares, CHANNELS) {
+  Chunk chunk = CHUNK(for_quads(x) && for_quads(kept));
+  Pack<float> held[Chunk::HELD];
+  float sum = 0, off = 0;
+  EACH_PACK(i) held[i] = chunk.read(x, i);
+  if (kept) EACH_PACK(i) chunk.write(kept, i, held[i]);
+  EACH_PACK(i) EACH_NUMBER(k) sum += held[i].get(k);
+  float mean = over_block<Sum>(sum) / chunk.size();
+  EACH_PACK(i) EACH_NUMBER(k) {
+    float distance = chunk.has(i, k) ? held[i].get(k) - mean : 0.0f;
+    off += distance * distance;
   }
-  part.add_up(offs);
-  if (part.stores()) EACH_OWN(Of, o) means[part.slot(o)] = sums[o], squares[part.slot(o)] = offs[o];
+  off = over_block<Sum>(off);
+  if (threadIdx.x == 0) means[chunk.slot()] = mean, squares[chunk.slot()] = off;
 }
 
 // y = x normalised and scaled, plus `other`, rectified; each but the first is left out if it is not given.
-template <class Of, class T>
-__device__ void normalise(const Of& part, const T* x, const float* mean, const float* deviation, const float* factor,
-                          const float* bias, const T* other, T* y, int rectified) {
-  Line lines[Of::OWN];
-  EACH_OWN(Of, o) lines[o] = Line(mean, deviation, factor, bias, part.channel_of(o));
-  EACH_PACK(Of, i) {
-    Pack<T> values = part.read(x, i), others = {};
-    if (other) others = part.read(other, i);
-    EACH_NUMBER(Of, k) {
-      const Line& line = lines[k % Of::OWN];
-      float value = line.of(line.normal(values.get(k)));
+KERNEL normalise_first(const float* x, const float* mean, const float* inverse, const float* factor, const float* bias,
+                       const float* other, float* y, CHANNELS, int rectified) {
+  Chunk chunk = CHUNK(for_quads(x) && for_quads(other) && for_quads(y));
+  Line line = line_of(chunk.channel, mean, inverse, factor, bias);
+  EACH_PACK(i) {
+    Pack<float> values = chunk.read(x, i), others = {};
+    if (other) others = chunk.read(other, i);
+    EACH_NUMBER(k) {
+      float value = line.of(line.distance(values.get(k)));
       if (other) value += others.get(k);
-      if (rectified) value = value > 0 || value != value ? value : 0.0f;
-      values.set(k, value);
+      values.set(k, rectified ? rectify(value) : value);
     }
-    part.write(y, i, values);
+    chunk.write(y, i, values);
   }
 }
 
-// Each chunk's sum of dy, and of dy times the normalised values. Where the values were `rectified`, dy counts where they
-// are above 0.
-template <class Of, class T>
-__device__ void norm_back_chunks(const Of& part, const T* x, const T* dy, const float* mean, const float* deviation,
-                                 const float* factor, const float* bias, float* sums, float* slopes, int rectified) {
-  Line lines[Of::OWN];
-  float of_sum[Of::OWN] = {}, of_slope[Of::OWN] = {};
-  EACH_OWN(Of, o) lines[o] = Line(mean, deviation, factor, bias, part.channel_of(o));
-  EACH_PACK(Of, i) {
-    Pack<T> values = part.read(x, i), gradients = part.read(dy, i);
-    EACH_NUMBER(Of, k) {
-      const Line& line = lines[k % Of::OWN];
-      float normal = line.normal(values.get(k)), gradient = gradients.get(k);
-      if ((rectified && !(line.of(normal) > 0)) || !part.has(i, k)) gradient = 0;
-      of_sum[k % Of::OWN] += gradient, of_slope[k % Of::OWN] += part.has(i, k) ? gradient * normal : 0.0f;
+// Each chunk's sum of dy, and of dy times the distance from the mean. Where the values were `rectified`, dy counts where
+// they are above 0.
+KERNEL norm_back_chunks_first(const float* x, const float* dy, const float* mean, const float* inverse,
+                              const float* factor, const float* bias, float* sums, float* slopes, CHANNELS,
+                              int rectified) {
+  Chunk chunk = CHUNK(for_quads(x) && for_quads(dy));
+  Line line = line_of(chunk.channel, mean, inverse, factor, bias);
+  float sum = 0, slope = 0;
+  EACH_PACK(i) {
+    Pack<float> values = chunk.read(x, i), gradients = chunk.read(dy, i);
+    EACH_NUMBER(k) {
+      float distance = line.distance(values.get(k)), gradient = gradients.get(k);
+      if ((rectified && !(line.of(distance) > 0)) || !chunk.has(i, k)) gradient = 0;
+      sum += gradient, slope += chunk.has(i, k) ? gradient * distance : 0.0f;
     }
   }
-  part.add_up(of_sum), part.add_up(of_slope);
-  if (part.stores()) EACH_OWN(Of, o) sums[part.slot(o)] = of_sum[o], slopes[part.slot(o)] = of_slope[o];
+  sum = over_block<Sum>(sum), slope = over_block<Sum>(slope);
+  if (threadIdx.x == 0) sums[chunk.slot()] = sum, slopes[chunk.slot()] = slope;
 }
 
-// dx from dy and the channels' totals (4 x channels): the sums of dy and of dy times the normalised values, the factor
-// and the bias. With fixed statistics dx is dy times the factor over the deviation; with `bare`, dy times the factor.
-template <class Of, class T>
-__device__ void normalise_back(const Of& part, const T* x, const T* dy, const float* mean, const float* deviation,
-                               const float* totals, T* dx, int channels, float elements, int rectified, int fixed,
-                               int bare) {
-  Line lines[Of::OWN];
-  float sums[Of::OWN], slopes[Of::OWN];
-  EACH_OWN(Of, o) {
-    int c = part.channel_of(o);
-    lines[o] = Line(mean, deviation, totals + 2 * (Index)channels, totals + 3 * (Index)channels, c);
-    sums[o] = fixed || bare ? 0.0f : totals[c] / elements;
-    slopes[o] = fixed || bare ? 0.0f : totals[channels + (Index)c] / elements;
-  }
-  EACH_PACK(Of, i) {
-    Pack<T> values = part.read(x, i), gradients = part.read(dy, i);
-    EACH_NUMBER(Of, k) {
-      const Line& line = lines[k % Of::OWN];
-      float normal = line.normal(values.get(k)), gradient = gradients.get(k);
-      if (rectified && !(line.of(normal) > 0)) gradient = 0;
-      gradient = (gradient - sums[k % Of::OWN] - normal * slopes[k % Of::OWN]) * line.factor;
-      gradients.set(k, bare ? gradient : gradient / line.deviation);
+// dx from dy and the channels' terms, those of norm_totals; with `bare`, the gradient of the normalised values.
+KERNEL normalise_back_first(const float* x, const float* dy, const float* mean, const float* terms, float* dx, CHANNELS,
+                            int rectified, int bare) {
+  Chunk chunk = CHUNK(for_quads(x) && for_quads(dy) && for_quads(dx));
+  terms += chunk.channel;
+  Line line = {mean[chunk.channel], terms[0], terms[channels]};
+  float by = bare ? terms[4 * (Index)channels] : line.by;
+  float slope = bare ? 0.0f : terms[2 * (Index)channels], level = bare ? 0.0f : terms[3 * (Index)channels];
+  EACH_PACK(i) {
+    Pack<float> values = chunk.read(x, i), gradients = chunk.read(dy, i);
+    EACH_NUMBER(k) {
+      float distance = line.distance(values.get(k)), gradient = gradients.get(k);
+      if (rectified && !(line.of(distance) > 0)) gradient = 0;
+      gradients.set(k, fmaf(-distance, slope, fmaf(gradient, by, -level)));
     }
-    part.write(dx, i, gradients);
+    chunk.write(dx, i, gradients);
   }
 }
 
 // The layer Scale alone: y = factor x + bias. In place, x is also copied into `kept`.
-template <class Of, class T>
-__device__ void scale(const Of& part, const T* x, const float* factor, const float* bias, T* kept, T* y) {
-  float by[Of::OWN], plus[Of::OWN];
-  EACH_OWN(Of, o) by[o] = factor[part.channel_of(o)], plus[o] = bias ? bias[part.channel_of(o)] : 0.0f;
-  EACH_PACK(Of, i) {
-    Pack<T> values = part.read(x, i);
-    if (kept) part.write(kept, i, values);
-    EACH_NUMBER(Of, k) values.set(k, values.get(k) * by[k % Of::OWN] + plus[k % Of::OWN]);
-    part.write(y, i, values);
+KERNEL scale_first(const float* x, const float* factor, const float* bias, float* kept, float* y, CHANNELS) {
+  Chunk chunk = CHUNK(for_quads(x) && for_quads(kept) && for_quads(y));
+  float by = factor[chunk.channel], plus = bias ? bias[chunk.channel] : 0.0f;
+  EACH_PACK(i) {
+    Pack<float> values = chunk.read(x, i);
+    if (kept) chunk.write(kept, i, values);
+    EACH_NUMBER(k) values.set(k, values.get(k) * by + plus);
+    chunk.write(y, i, values);
   }
 }
 
 // dx = factor dy, and each chunk's sum of dy, and of dy x.
-template <class Of, class T>
-__device__ void scale_back(const Of& part, const T* x, const T* dy, const float* factor, T* dx, float* sums,
-                           float* slopes) {
-  float by[Of::OWN], of_sum[Of::OWN] = {}, of_slope[Of::OWN] = {};
-  EACH_OWN(Of, o) by[o] = factor[part.channel_of(o)];
-  EACH_PACK(Of, i) {
-    Pack<T> values = part.read(x, i), gradients = part.read(dy, i);
-    EACH_NUMBER(Of, k) {
-      of_sum[k % Of::OWN] += gradients.get(k), of_slope[k % Of::OWN] += gradients.get(k) * values.get(k);
-      gradients.set(k, gradients.get(k) * by[k % Of::OWN]);
+KERNEL scale_back_first(const float* x, const float* dy, const float* factor, float* dx, float* sums, float* slopes,
+                        CHANNELS) {
+  Chunk chunk = CHUNK(for_quads(x) && for_quads(dy) && for_quads(dx));
+  float by = factor[chunk.channel], sum = 0, slope = 0;
+  EACH_PACK(i) {
+    Pack<float> values = chunk.read(x, i), gradients = chunk.read(dy, i);
+    EACH_NUMBER(k) {
+      sum += gradients.get(k), slope += gradients.get(k) * values.get(k);
+      gradients.set(k, gradients.get(k) * by);
     }
-    part.write(dx, i, gradients);
+    chunk.write(dx, i, gradients);
   }
-  part.add_up(of_sum), part.add_up(of_slope);
-  if (part.stores()) EACH_OWN(Of, o) sums[part.slot(o)] = of_sum[o], slopes[part.slot(o)] = of_slope[o];
+  sum = over_block<Sum>(sum), slope = over_block<Sum>(slope);
+  if (threadIdx.x == 0) sums[chunk.slot()] = sum, slopes[chunk.slot()] = slope;
 }
 
 // Each chunk's sum, for the gradient of a bias.
-template <class Of, class T>
-__device__ void sum_chunks(const Of& part, const T* x, float* sums) {
-  float of_sum[Of::OWN] = {};
-  EACH_PACK(Of, i) {
-    Pack<T> values = part.read(x, i);
-    EACH_NUMBER(Of, k) of_sum[k % Of::OWN] += values.get(k);
+KERNEL sum_chunks_first(const float* x, float* sums, CHANNELS) {
+  Chunk chunk = CHUNK(for_quads(x));
+  float sum = 0;
+  EACH_PACK(i) {
+    Pack<float> values = chunk.read(x, i);
+    EACH_NUMBER(k) sum += values.get(k);
   }
-  part.add_up(of_sum);
-  if (part.stores()) EACH_OWN(Of, o) sums[part.slot(o)] = of_sum[o];
+  sum = over_block<Sum>(sum);
+  if (threadIdx.x == 0) sums[chunk.slot()] = sum;
 }
-
-#define NORM(Of, T, form)                                                                                             \
-  KERNEL norm_chunks_##form(const T* x, T* kept, float* means, float* squares, CHANNELS) {                            \
-    norm_chunks(Of(OF_PART, for_quads(x) && for_quads(kept)), x, kept, means, squares);                               \
-  }                                                                                                                   \
-  KERNEL normalise_##form(const T* x, const float* mean, const float* deviation, const float* factor,                 \
-                          const float* bias, const T* other, T* y, CHANNELS, int rectified) {                         \
-    normalise(Of(OF_PART, for_quads(x) && for_quads(other) && for_quads(y)), x, mean, deviation, factor, bias, other, \
-              y, rectified);                                                                                          \
-  }                                                                                                                   \
-  KERNEL norm_back_chunks_##form(const T* x, const T* dy, const float* mean, const float* deviation,                  \
-                                 const float* factor, const float* bias, float* sums, float* slopes, CHANNELS,        \
-                                 int rectified) {                                                                     \
-    norm_back_chunks(Of(OF_PART, for_quads(x) && for_quads(dy)), x, dy, mean, deviation, factor, bias, sums, slopes,  \
-                     rectified);                                                                                      \
-  }                                                                                                                   \
-  KERNEL normalise_back_##form(const T* x, const T* dy, const float* mean, const float* deviation,                    \
-                               const float* totals, T* dx, CHANNELS, float elements, int rectified, int fixed,        \
-                               int bare) {                                                                            \
-    normalise_back(Of(OF_PART, for_quads(x) && for_quads(dy) && for_quads(dx)), x, dy, mean, deviation, totals, dx,   \
-                   channels, elements, rectified, fixed, bare);                                                       \
-  }                                                                                                                   \
-  KERNEL scale_##form(const T* x, const float* factor, const float* bias, T* kept, T* y, CHANNELS) {                  \
-    scale(Of(OF_PART, for_quads(x) && for_quads(kept) && for_quads(y)), x, factor, bias, kept, y);                    \
-  }                                                                                                                   \
-  KERNEL scale_back_##form(const T* x, const T* dy, const float* factor, T* dx, float* sums, float* slopes,           \
-                           CHANNELS) {                                                                                \
-    scale_back(Of(OF_PART, for_quads(x) && for_quads(dy) && for_quads(dx)), x, dy, factor, dx, sums, slopes);         \
-  }                                                                                                                   \
-  KERNEL sum_chunks_##form(const T* x, float* sums, CHANNELS) { sum_chunks(Of(OF_PART, for_quads(x)), x, sums); }
-
-NORM(First, float, first)
-NORM(Last<float>, float, last)
-NORM(Last<bf16>, bf16, last_bf16)
 
 __device__ inline int size_of(int chunk, int size, int count) {
   return count - chunk * size < size ? count - chunk * size : size;
@@ -286,7 +178,7 @@ __device__ inline int size_of(int chunk, int size, int count) {
 
 // Compute the statistics of a channel from its chunks of `size` elements (Chan, Golub and LeVeque 1979, equation 2.1),
 // and add them to the running sums; one block per channel.
-KERNEL norm_statistics(const float* means, const float* squares, float* means_of, float* deviation, float* mean_sum,
+KERNEL norm_statistics(const float* means, const float* squares, float* means_of, float* inverse, float* mean_sum,
                        float* variance_sum, float* weight, int count, int chunks, int size, float eps, float fraction,
                        float unbias) {
   means += blockIdx.x * (Index)chunks, squares += blockIdx.x * (Index)chunks;
@@ -297,32 +189,37 @@ KERNEL norm_statistics(const float* means, const float* squares, float* means_of
     off += squares[c] + (means[c] - mean) * (means[c] - mean) * size_of(c, size, count);
   float variance = over_block<Sum>(off) / count;
   if (threadIdx.x) return;
-  means_of[blockIdx.x] = mean, deviation[blockIdx.x] = sqrtf(variance + eps);
+  means_of[blockIdx.x] = mean, inverse[blockIdx.x] = 1 / sqrtf(variance + eps);
   mean_sum[blockIdx.x] = mean_sum[blockIdx.x] * fraction + mean;
   variance_sum[blockIdx.x] = variance_sum[blockIdx.x] * fraction + variance * unbias;
   if (blockIdx.x == 0) *weight = *weight * fraction + 1;
 }
 
-// Mean and standard deviation by the running sums; 0 and sqrt(eps) before there are any.
+// Mean and inverse standard deviation by the running sums; 0 and 1 / sqrt(eps) before there are any.
 KERNEL known_statistics(Index count, const float* means, const float* variances, const float* weight, float* mean,
-                        float* deviation, float eps) {
+                        float* inverse, float eps) {
   float scale = *weight == 0 ? 0.0f : 1 / *weight;
-  EACH(c, count) mean[c] = means[c] * scale, deviation[c] = sqrtf(variances[c] * scale + eps);
+  EACH(c, count) mean[c] = means[c] * scale, inverse[c] = 1 / sqrtf(variances[c] * scale + eps);
 }
 
-// The totals that normalise_back reads, and the gradients of Scale's parameters, which are overwritten unless they are to
-// be added to; one block per channel. The factor and the bias are copied, as they may be updated before the totals are
-// read.
-KERNEL norm_totals(const float* sums, const float* slopes, const float* factor, const float* bias, float* totals,
-                   float* of_factor, float* of_bias, int add_factor, int add_bias, int channels, int chunks) {
+// The terms (5 x channels) that normalise_back reads: with d, the distance from the mean, the normalised values became
+// terms[0] d + terms[1], and dx = terms[0] dy - terms[2] d - terms[3]. The factor is terms[4]. These are copies, as an
+// update may come before they are read. `share` is 1 / elements of a channel, and 0 where the statistics were given.
+// The gradients of Scale's parameters are overwritten unless they are to be added to. One block per channel.
+KERNEL norm_totals(const float* sums, const float* slopes, const float* inverse, const float* factor, const float* bias,
+                   float* terms, float* of_factor, float* of_bias, int add_factor, int add_bias, int channels,
+                   int chunks, float share) {
   float sum = 0, slope = 0;
   Index c = blockIdx.x, first = c * chunks;
   for (int k = threadIdx.x; k < chunks; k += blockDim.x) sum += sums[first + k], slope += slopes[first + k];
   sum = over_block<Sum>(sum), slope = over_block<Sum>(slope);
   if (threadIdx.x) return;
-  totals[c] = sum, totals[channels + c] = slope;
-  totals[2 * (Index)channels + c] = factor ? factor[c] : 1.0f;
-  totals[3 * (Index)channels + c] = bias ? bias[c] : 0.0f;
+  float of_one = inverse[c], by = factor ? factor[c] : 1.0f, scaled = by * of_one;
+  slope *= of_one;  // now of dy times the normalised values
+  terms += c;
+  terms[0] = scaled, terms[channels] = bias ? bias[c] : 0.0f;
+  terms[2 * (Index)channels] = scaled * of_one * (slope * share), terms[3 * (Index)channels] = scaled * (sum * share);
+  terms[4 * (Index)channels] = by;
   if (of_bias) of_bias[c] = sum + (add_bias ? of_bias[c] : 0.0f);
   if (of_factor) of_factor[c] = slope + (add_factor ? of_factor[c] : 0.0f);
 }

@@ -3,6 +3,9 @@ typedef long long Index;
 
 #define KERNEL extern "C" __global__ void
 #define THREADS 256  // per block; a power of two
+// Of a kernel whose threads read much before they compute: with the registers of half a multiprocessor for each block the
+// compiler leaves these reads in front, where they wait for the memory together.
+#define READS_FIRST KERNEL __launch_bounds__(THREADS, 2)
 
 #define EACH(i, count)                                                     \
   for (Index i = blockIdx.x * (Index)blockDim.x + threadIdx.x; i < count; \
@@ -107,11 +110,19 @@ struct Fours {
 };
 
 // N consecutive numbers, float or bfloat16, read and written by one instruction: by default 16 bytes. Outside they are
-// floats.
+// floats. A kernel that bounds its instructions sets a pack of its own: what it has read stays in whole registers then.
 template <class T, int N = 16 / sizeof(T)>
 struct alignas(N * sizeof(T)) Pack {
   T at[N];
-  __device__ float get(int i) const { return wide(at[i]); }
+  __device__ float get(int i) const {
+    if constexpr (sizeof(T) == sizeof(float) || N % 2) {
+      return wide(at[i]);
+    } else {  // one instruction for each number of a register, which holds two of them
+      unsigned pair;
+      memcpy(&pair, at + i / 2 * 2, sizeof pair);
+      return __int_as_float(i % 2 ? pair & 0xffff0000 : pair << 16);
+    }
+  }
   __device__ void set(int i, float value) { store(at + i, value); }
 };
 
@@ -141,6 +152,16 @@ struct Packs {
   }
 };
 
+__device__ inline float rectify(float value) { return !(value <= 0) ? value : 0.0f; }  // passes NaN on
+
+// What batch normalisation, with the scale behind it, makes of a channel's values: `by` times the distance from the mean,
+// plus a bias. Both passes compute it in the same way, so that both find the same values to be above 0.
+struct Line {
+  float mean, by, bias;
+  __device__ float distance(float x) const { return x - mean; }
+  __device__ float of(float distance) const { return fmaf(distance, by, bias); }
+};
+
 // y = op(a) and y = op(a, b) for each element of arrays of float or bfloat16, 16 bytes a thread.
 template <class T, class Op>
 __device__ void map(Index count, const T* a, T* y, Op op) {
@@ -163,6 +184,20 @@ __device__ void combine(Index count, const T* a, const T* b, T* y, Op op) {
     packs.write(y, q, values);
   }
 }
+
+// scale^-beta and 1 / scale, for local response normalisation. USUAL: beta is 0.75, which needs no powf.
+template <bool USUAL>
+struct Powers {
+  float power, inverse;
+  __device__ Powers(float scale, float beta) {
+    if (USUAL) {
+      float root = rsqrtf(scale);
+      power = root * root * rsqrtf(root), inverse = root * root;
+    } else {
+      power = powf(scale, -beta), inverse = 1 / scale;
+    }
+  }
+};
 
 // Division of numbers below 2^31 by one divisor, which `divisor` prepares on the host. A GPU has no instruction for
 // integer division, which would bound most kernels that compute indices. Granlund and Montgomery 1994, figure 4.1.

@@ -11,20 +11,6 @@ struct Run {
   __device__ float read(const float* array, int c) const { return inside(c) ? array[at(c)] : 0.0f; }
 };
 
-// scale^-beta and 1 / scale. USUAL: beta is 0.75, which needs no powf.
-template <bool USUAL>
-struct Powers {
-  float power, inverse;
-  __device__ Powers(float scale, float beta) {
-    if (USUAL) {
-      float root = rsqrtf(scale);
-      power = root * root * rsqrtf(root), inverse = root * root;
-    } else {
-      power = powf(scale, -beta), inverse = 1 / scale;
-    }
-  }
-};
-
 // The values of 2 REACH + 1 consecutive channels. A loop unrolled so often moves none of them.
 template <int REACH>
 struct Window {

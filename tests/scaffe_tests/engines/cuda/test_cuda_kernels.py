@@ -8,17 +8,21 @@ import pytest
 from scaffe.engines.cuda.launcher import FLAGS, files, source
 
 ARCHITECTURES = "sm_75", "sm_80", "sm_90"
-NORMS = ["norm_chunks", "normalise", "norm_back_chunks", "normalise_back", "scale", "scale_back", "sum_chunks"]
+NORMS = ["norm_chunks", "normalise", "norm_back_chunks", "normalise_back", "scale", "scale_back"]
 MADE = {  # kernels' names, by the macro that makes them
     "UPDATE": ["update_{}"],
     "LRN": ["lrn_{}", "lrn_back_{}"],
     "MOVE": ["gather_{}", "scatter_{}"],
-    "NORM": [f"{kernel}_{{}}" for kernel in NORMS],
+    "LAST": [f"{kernel}_{{}}" for kernel in NORMS],
     "STRIPS": ["pool_max_{}", "pool_mean_{}"],
+    "WINDOWS": [
+        f"pool_{kernel}_{window}{{}}"
+        for kernel in ("max", "max_back", "mean", "mean_back") for window in ("3_2", "2_2", "3_1")
+    ],
     "POOL": ["pool_max{}", "pool_max_back{}", "pool_mean{}", "pool_mean_back{}"],
     "ROW_SUMS": ["row_sums{}", "unrectified_sums{}"],
     "FINISH": ["finish{}"],
-}
+}  # fmt: skip
 DECLARED = re.compile(r"^KERNEL (\w+)\(", re.MULTILINE)
 
 

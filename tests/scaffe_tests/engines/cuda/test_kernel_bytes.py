@@ -18,13 +18,13 @@ MANUAL = {  # rows of the manual's table: of each formula in float32, then in bf
     "ReLU forward; backward": ("relu-relu; relu-relu_back", "relu-relu_bf16; relu-relu_back_bf16"),
     "MAX pooling forward; backward": (
         "pooling-pool_max_1; pooling-pool_max_back",
-        "pooling_last-pool_max_bf16_8; pooling_last-pool_max_back_bf16_8",
+        "pooling_last-pool_max_3_2_bf16_8; pooling_last-pool_max_back_3_2_bf16_8",
     ),
     "AVE pooling, either way": (
         "pooling-pool_mean_1 pooling-pool_mean_back",
-        "pooling_last-pool_mean_bf16_8 pooling_last-pool_mean_back_bf16_8",
+        "pooling_last-pool_mean_3_2_bf16_8 pooling_last-pool_mean_back_bf16_8",
     ),
-    "LRN forward; backward": ("lrn-lrn_2; lrn-lrn_back_2", "lrn_last-lrn_2_bf16_8; lrn_last-lrn_back_2_bf16_8"),
+    "LRN forward; backward": ("lrn-lrn_2; lrn-lrn_back_2", "lrn_last-lrn_2_bf16_16; lrn_last-lrn_back_2_bf16_16"),
     "Eltwise of two forward; Concat, Slice either way": (
         "eltwise-eltwise_sum; parts-gather_4 parts-scatter_4",
         "eltwise-eltwise_sum_bf16; parts-gather_2 parts-scatter_2",

@@ -111,8 +111,8 @@ def between(layers, bottoms, top, outputs=16):
     return text + layers + convolution("out", top, "y", "num_output: 4 kernel_size: 1")
 
 
-def pooling(fields):
-    return layer("pool", "Pooling", "a", "p", f"pooling_param {{ kernel_size: 3 {fields} }}")
+def pooling(fields, kernel=3):
+    return layer("pool", "Pooling", "a", "p", f"pooling_param {{ kernel_size: {kernel} {fields} }}")
 
 
 IMAGES = 2, 3, 7, 6
@@ -121,11 +121,20 @@ LAYERS = {
     "relu in place": between(layer("relu", "ReLU", "a", "a"), "a", "a", outputs=5),
     "max": between(pooling("stride: 2"), "a", "p"),
     "max, odd channels, pad": between(pooling("pad: 1"), "a", "p", outputs=5),
+    "max, pad": between(pooling("stride: 2 pad: 2"), "a", "p"),
+    "max, side by side": between(pooling("stride: 2", 2), "a", "p"),
+    "max, dense": between(pooling("stride: 1 pad: 1"), "a", "p"),
+    "max, of 5": between(pooling("stride: 2 pad: 1", 5), "a", "p"),
     "mean": between(pooling("stride: 2 pool: AVE pad: 1"), "a", "p"),
+    "mean, side by side": between(pooling("stride: 2 pool: AVE pad: 1", 2), "a", "p"),
+    "mean, dense": between(pooling("stride: 1 pool: AVE pad: 2"), "a", "p"),
     "mean of all": between(
         layer("pool", "Pooling", "a", "p", "pooling_param { pool: AVE global_pooling: true }"), "a", "p", outputs=6
     ),
     "lrn": between(layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 5 alpha: 0.5 }"), "a", "b", outputs=24),
+    "lrn, two packs": between(
+        layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 5 alpha: 0.5 }"), "a", "b", outputs=48
+    ),
     "lrn, odd channels": between(
         layer("lrn", "LRN", "a", "b", "lrn_param { local_size: 7 alpha: 0.5 beta: 0.5 k: 2 }"), "a", "b", outputs=13
     ),
