@@ -318,7 +318,7 @@ def main() -> int:
     parser.add_argument(
         "--compile-seconds", type=float, default=150, help="limit of a compilation (default: %(default)s)"
     )
-    parser.add_argument("--plan-seconds", type=float, default=10, help="for timing plans (default: %(default)s)")
+    parser.add_argument("--plan-seconds", type=float, default=30, help="for timing plans (default: %(default)s)")
     parser.add_argument("--layers", type=int, default=0, metavar="N", help="print the N slowest passes of layers")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, batches of 2, one round")
     a = parser.parse_args()

@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("--nets", default="alexnet", help="default: %(default)s")
     parser.add_argument("--compute", default="bf16", choices=bench.COMPUTE)
     parser.add_argument("--most", type=int, default=40, help="kernels that are printed (default: %(default)s)")
-    parser.add_argument("--plan-seconds", type=float, default=10, help="for timing plans (default: %(default)s)")
+    parser.add_argument("--plan-seconds", type=float, default=30, help="for timing plans (default: %(default)s)")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, batches of 2")
     a = parser.parse_args()
     machine = bench.Machine(a.rehearse, a.compute, a.plan_seconds)
