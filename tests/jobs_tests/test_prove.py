@@ -339,11 +339,11 @@ CHAIN = ["norm_back_chunks_last_bf16", "norm_totals", "normalise_back_last_bf16"
 @pytest.mark.parametrize(
     ("only", "launched"),
     [
-        ("Pooling MAX 2x2 s2 bf16", [["pool_max_bf16_8"], ["pool_max_back_bf16_8"]] * 2),
+        ("Pooling MAX 2x2 s2 bf16", [["pool_max_2_2_bf16_8"], ["pool_max_back_2_2_bf16_8"]] * 2),
         ("BatchNorm+Scale+Eltwise+ReLU bf16", [["norm_chunks_last_bf16", "norm_statistics", "normalise_last_bf16"],
                                                ["sum_back_unrectified_bf16", *CHAIN]] * 2),
         ("Concat float32 NHWC", [["gather_16"], ["scatter_16"]]),
-        ("bias bf16", [["row_sums_bf16_8", "row_sums_1"], ["add_bias_bf16_8"],
+        ("bias bf16", [["row_sums_bf16_8", "row_sums_1"], ["finish_bf16_8"],
                        ["unrectified_sums_bf16_8", "row_sums_1"]] * 4),
         ("fold bf16", [["fold_bf16"]] * 2),
         ("update SGD", [["update_SGD"]]),
