@@ -226,8 +226,8 @@ def conversions(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:
             maps, bias = _noise(xp, (n, high, wide, channels), dtype), xp.zeros((channels,), np.float32)
             name = f"bias {FORMS[numbers]} {n}x{channels}x{high}x{wide}"
             yield Case(f"{name} sums", partial(layouts.add_row_sums, engine, maps, bias), maps.nbytes)
-            added = partial(layouts.finish_rows, engine, maps, xp.zeros_like(bias))
-            yield Case(f"{name} added", added, 2 * maps.nbytes)
+            added = partial(layouts.finish_rows, engine, maps, xp.zeros_like(bias), True)
+            yield Case(f"{name} added, ReLU", added, 2 * maps.nbytes)
             rectified = partial(layouts.add_row_sums, engine, maps, bias, where=_noise(xp, maps.shape, dtype))
             yield Case(f"{name} sums, ReLU's gradient", rectified, 3 * maps.nbytes)
         for first in FIRST_LAYERS if wanted(f"fold {FORMS[numbers]}") else ():
