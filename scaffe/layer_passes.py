@@ -149,7 +149,6 @@ class LayerPasses(BuiltNet):
 
     def works(self) -> Iterator[Mapping[str, Work]]:
         """Iterate over each layer's pieces of work by name."""
-        self.engine.begin_pass()  # where blobs lie decides which kernels serve
         for layer, node, bottom, top in zip(self.layers, self.nodes, self.bottoms, self.tops, strict=True):
             yield layer.works(bottom, top, any(node.down))
 

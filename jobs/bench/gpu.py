@@ -177,7 +177,7 @@ def recorded(run: Callable[[int], None]) -> Callable[[int], None]:
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         run(1)
 
-    def replay(iterations: int) -> None:
+    def replay(iterations: int, held: object = run) -> None:  # the net and its data, which the graph reads and writes
         for _ in range(iterations):
             graph.replay()
 

@@ -169,13 +169,13 @@ def rows():
         channels, high = 40, 203
         groups, shifts = channels // many, (0, 1) if many == 1 else (0,)
         given = {"maps": high * channels, "sums": 3 * channels, "rows": high, "channels": channels, "add": 1}
-        given |= {"lanes": 1 << (groups - 1).bit_length(), "pitch": channels}
+        given |= {"lanes": 1 << (groups - 1).bit_length()}
         yield Case("rows", f"row_sums{end}", given, "maps sums", "sums", blocks=(1, 3), shifts=shifts)
-        given = {name: given[name] for name in ("sums", "rows", "channels", "lanes", "pitch")}
-        given |= arrays("y dy", high * channels) | {"y_pitch": channels}
+        given = {name: given[name] for name in ("sums", "rows", "channels", "lanes")}
+        given |= arrays("y dy", high * channels)
         yield Case("rows", f"unrectified_sums{end}", given, "y dy", "dy sums", blocks=(1, 3), shifts=shifts)
         given = {"count": high * groups, "maps": high * channels, "bias": channels, "groups": groups}
-        given |= {"pitch": channels, "rectified": 1, **divisors(groups=groups)}
+        given |= {"rectified": 1, **divisors(groups=groups)}
         yield Case("rows", f"finish{end}", given, "maps", "maps", "bias", shifts=shifts)
 
 

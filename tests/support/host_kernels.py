@@ -213,8 +213,7 @@ class Kernel:
     def __call__(self, grid, block, arguments):
         assert len(grid) in (1, 2) and block == (256,) and min(grid) > 0
         assert len(arguments) == len(self.types), f"{self.name} takes {len(self.types)} arguments"
-        numbers = [int(one) for kind, one in zip(self.types, arguments, strict=True) if kind == "int"]
-        held = [self.slot(*pair, numbers) for pair in zip(self.types, arguments, strict=True)]
+        held = [self.slot(*pair) for pair in zip(self.types, arguments, strict=True)]
         given = (ctypes.c_void_p * len(held))(*[one.ctypes.data for one in held])
         sides = (ctypes.c_uint * 2)(*grid, *[1] * (2 - len(grid)))
         arrays = [one.values for one in arguments if hasattr(one, "values")]
@@ -227,8 +226,8 @@ class Kernel:
 
         act(arrays, run)
 
-    def slot(self, kind, argument, numbers):
-        """Return memory that holds an argument as the kernel declares it; `numbers` are its arguments of type int."""
+    def slot(self, kind, argument):
+        """Return memory that holds an argument as the kernel declares it."""
         if not kind.endswith("*"):
             assert argument.dtype == TYPES[kind], f"{self.name} takes {kind}, got {argument!r}"
             return np.array(argument)
@@ -236,16 +235,8 @@ class Kernel:
             return np.zeros((), np.uint64)
         array = argument.values
         assert kind == "void*" or array.dtype == TYPES[kind[:-1]], f"{self.name}: {kind}, got {array.dtype}"
-        assert pitch(array) in (0, *numbers), f"{self.name}: {kind}, got an array with gaps"
+        assert array.flags.c_contiguous, f"{self.name}: {kind}, got an array with gaps"
         return np.array(array.ctypes.data, np.uint64)
-
-
-def pitch(array):
-    """Return the elements from one row of an array to the next where there are gaps, 0 for no gaps, -1 for others."""
-    if array.flags.c_contiguous:
-        return 0
-    rows = array.reshape(-1, array.shape[-1])  # a copy, unless all rows are equally far apart
-    return rows.strides[0] // array.itemsize if np.shares_memory(rows, array) else -1
 
 
 def parameters(text):

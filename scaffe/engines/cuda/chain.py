@@ -14,12 +14,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from scaffe.context import TRAIN
 from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.forms import BlobValues, ChannelsLast, kind, reading
-from scaffe.engines.cuda.layouts import add_row_sums, pitch_of
 from scaffe.layers.layer import Layer
 
 
@@ -72,12 +69,8 @@ class Unrectified(Deferred):
         self.relu, self.top = relu, top
 
     def compute(self, target: Any) -> None:
-        y, engine = reading(self.top), engine_of(self.relu)
-        if any(pitch_of(array) != array.shape[-1] for array in (y, target)):
-            unused = engine.scratch("unused sums", y.shape[-1:], np.float32)
-            add_row_sums(engine, target, unused, add=False, where=y)
-            return
-        engine.over("relu", f"relu_back{kind(y)}", y.size, y, target, target, 0.0, each=16 // y.itemsize)
+        y = reading(self.top)
+        engine_of(self.relu).over("relu", f"relu_back{kind(y)}", y.size, y, target, target, 0.0, each=16 // y.itemsize)
 
 
 class Unscaled(Deferred):

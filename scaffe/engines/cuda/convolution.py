@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from scaffe.blob import Blob, Shape
 from scaffe.choices import Work
-from scaffe.context import TRAIN, Context
+from scaffe.context import TRAIN
 from scaffe.engines.cuda.chain import DeferredTop, Unrectified, deferred, raw
 from scaffe.engines.cuda.cudnn import (
     CORRELATE,
@@ -34,7 +34,6 @@ from scaffe.layers.convolution import Convolution
 from scaffe.layers.deconvolution import Deconvolution
 from scaffe.layers.im2col import SlidingWindow
 from scaffe.layers.layer import Blobs, register
-from scaffe.proto import LayerParameter
 
 COLUMN_BYTES = 1 << 28  # of the columns of one product: small products do not fill a GPU
 
@@ -117,17 +116,11 @@ class FilterArrays:
         channels_last(engine_of(self.layer), weights, converted)
         return Side(converted, is_last=True)
 
-    def add_gradient(self, x: Side, dy: Side) -> None:
-        """Add the gradient of the weights, between a bottom and the gradient of its top."""
-        gradient, zeros = self._gradient()
-        self.filters.run(WEIGH, self._both(x, dy), Side(gradient), add=not zeros)
-
-    def _gradient(self) -> tuple[Any, bool]:
+    def add_gradient(self, operands: Operands) -> None:
+        """Add the gradient of the weights."""
         weights = self.layer.blobs[0]
-        return weights.diff_values.to_add(weights.shape, self.layer.xp)
-
-    def _both(self, x: Side, dy: Side) -> Operands:
-        return self.filters.operands(**{self.layer.source: x, self.layer.target: dy})
+        gradient, zeros = weights.diff_values.to_add(weights.shape, self.layer.xp)
+        self.filters.run(WEIGH, operands, Side(gradient), add=not zeros)
 
 
 class FoldedArrays(FilterArrays):
@@ -148,21 +141,14 @@ class FoldedArrays(FilterArrays):
         self.folding.fold_weights(engine_of(self.layer), self.layer.blobs[0].array, folded)
         return Side(folded, is_last=True)
 
-    def add_gradient(self, x: Side, dy: Side) -> None:
-        folded = self._buffer("folded gradient", self.filters.problem.weights)
-        gradient, zeros = self._gradient()
-        self.filters.run(WEIGH, self._both(x, dy), Side(folded, is_last=True))
+    def add_gradient(self, operands: Operands) -> None:
+        weights, folded = self.layer.blobs[0], self._buffer("folded gradient", self.filters.problem.weights)
+        gradient, zeros = weights.diff_values.to_add(weights.shape, self.layer.xp)
+        self.filters.run(WEIGH, operands, Side(folded, is_last=True))
         self.folding.unfold_gradient(engine_of(self.layer), folded, gradient, add=not zeros)
 
     def _buffer(self, name: str, shape: Shape) -> Any:
         return self.layer.buffer(name, last_shape(shape), self.filters.dtype)
-
-
-class Ways(NamedTuple):
-    """How arrays reach cuDNN: for the gradient of the bottom, and for the passes that read the bottom."""
-
-    plain: FilterArrays
-    reading: FilterArrays
 
 
 class Convolved(DeferredTop):
@@ -191,36 +177,26 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
     source: str
     target: str
     one_form = False
-    writes_slices = True
-    _problem: Problem | None = None
+    _plain: FilterArrays | None = None  # for all passes
+    _way: FilterArrays | None = None  # for the passes that read the bottom: these may be folded
     _convolved: Convolved | None = None
-
-    def __init__(self, param: LayerParameter, context: Context):
-        super().__init__(param, context)
-        self._ways: dict[int, Ways] = {}  # by the channels of the array of which the top is a slice
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         super().reshape(bottom, top)
-        problem = problem_of(self) if engine_of(self).cudnn is not None else None
-        if self._problem != problem:
-            self._problem = problem
-            self.replan()
+        problem = problem_of(self)
+        if self._plain is None or self._plain.filters.problem != problem:
+            self._plan(problem)
 
-    def _ways_to(self, top: BlobValues) -> Ways | None:
-        """Return how arrays reach cuDNN where the top, or its gradient, lies so; None without a problem for cuDNN."""
-        pitch = top.pitch
-        if self._problem is None:
-            return None
-        if pitch not in self._ways:
-            self._ways[pitch] = self._plan(self._problem.with_pitch(self.target, pitch))
-        return self._ways[pitch]
-
-    def _plan(self, problem: Problem) -> Ways:
-        plain = FilterArrays(self, self._filters_for(problem))
+    def _plan(self, problem: Problem | None) -> None:
+        """Choose how the layer's arrays reach cuDNN; by columns where there is no problem for it, or no library."""
+        engine = engine_of(self)
+        if problem is None or engine.cudnn is None:
+            self._plain = self._way = None
+            return
+        self._plain = self._way = FilterArrays(self, self._filters_for(problem))
         can_fold = self.straight is CORRELATE and len(self.param.bottom) == 1 and len(self.window.size) == 2
         if can_fold and (folding := Folding.of(problem)):
-            return Ways(plain, FoldedArrays(self, self._filters_for(folding.problem), folding))
-        return Ways(plain, plain)
+            self._way = FoldedArrays(self, self._filters_for(folding.problem), folding)
 
     def _filters_for(self, problem: Problem) -> Filters:
         engine, context = engine_of(self), self.context
@@ -228,40 +204,35 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
         return Filters(engine, engine.cudnn, problem, context.compute.workspace_bytes, context.choices)
 
     def replan(self) -> None:
-        self._ways = {}
+        if self._plain:
+            self._plan(self._plain.filters.problem)
 
     def works(self, bottom: Blobs, top: Blobs, down: bool) -> dict[str, Work]:
-        forward, backward = self._ways_to(data(top[0])), self._ways_to(diff(top[0]))
-        if not (forward and backward):
+        if self._plain is None or self._way is None:
             return {}
-        passes = [(forward.reading, self.straight, self._after)]
+        plain, way = self._plain.filters, self._way.filters
+        passes = [(way, self.straight, self._after)]
         if self.context.phase == TRAIN:
-            passes += [(backward.plain, self.back, NO_EPILOGUE)] * down
-            passes += [(backward.reading, WEIGH, NO_EPILOGUE)] * self.param_propagate_down[0]
-        found = ((arrays.filters, one, after) for arrays, one, after in passes)
-        return {filters.work(one, after): filters.timing(one, after) for filters, one, after in found}
+            passes += [(plain, self.back, NO_EPILOGUE)] * down + [
+                (way, WEIGH, NO_EPILOGUE)
+            ] * self.param_propagate_down[0]
+        return {filters.work(one, after): filters.timing(one, after) for filters, one, after in passes}
 
     def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
         axes = len(self.window.size) + 2  # the channels on axis 1, as forms have them
-        return [blob for blob in (*bottom, *top) if self._problem and len(blob.shape) == axes]
-
-    @property
-    def rectifies(self) -> bool:
-        """Whether a ReLU in place comes right behind, which is computed with it."""
-        return self.follower_is_next and fusable_relu(self) is not None
+        return [blob for blob in (*bottom, *top) if self._plain and len(blob.shape) == axes]
 
     @property
     def _after(self) -> Epilogue:
         """What comes after the convolution in its pass from bottom to top."""
-        return Epilogue(self.bias_term, self.rectifies)
+        return Epilogue(self.bias_term, self.follower_is_next and fusable_relu(self) is not None)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        after, ways = self._after, self._ways_to(data(top[0]))
-        if ways is None or not ways.reading.filters.has(self.straight, after, Epilogue(self.bias_term)):
+        after, way = self._after, self._way
+        if way is None or not way.filters.has(self.straight, after, Epilogue(self.bias_term)):
             super().forward(bottom, top)
             return
-        self._way = ways.reading
-        self._weights = self._way.weights()
+        self._weights = way.weights()
         if after.relu and raw(data(top[0])) is not None:
             if self._convolved is None or (self._convolved.bottom, self._convolved.top) != (bottom[0], top[0]):
                 self._convolved = Convolved(self, bottom[0], top[0])
@@ -272,23 +243,28 @@ class CudnnConvolution(TypedLayer, ColumnConvolution):
 
     def convolve(self, x: Blob, y: Side, rectified: bool = False) -> None:
         """Write the convolution of a bottom into a top; with `rectified`, that of a ReLU over it."""
-        filters, bias = self._way.filters, self.blobs[1].array if self.bias_term else None
-        operands = filters.operands(**{self.source: self._way.bottom(x), WEIGHTS: self._weights})
-        filters.run(self.straight, operands, y, bias, rectified)
+        way = self._way
+        assert way is not None
+        operands = way.filters.operands(**{self.source: way.bottom(x), WEIGHTS: self._weights})
+        way.filters.run(self.straight, operands, y, self.blobs[1].array if self.bias_term else None, rectified)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
-        ways = self._ways_to(diff(top[0]))
-        if ways is None or not (ways.plain.filters.has(self.back) and ways.reading.filters.has(WEIGH)):
+        plain, way = self._plain, self._way
+        if not (plain and way and plain.filters.has(self.back) and way.filters.has(WEIGH)):
             super().backward(top, propagate_down, bottom)
             return
         for x, y, down in zip(bottom, top, propagate_down, strict=True):
             dy = self._top_diff(y)
+            operands = {self.target: dy, WEIGHTS: self._weights}
             if self.param_propagate_down[0]:
-                ways.reading.add_gradient(ways.reading.bottom(x, again=True), dy)
+                operands[self.source] = way.bottom(x, again=True)
+            found = way.filters.operands(**operands)
+            if self.param_propagate_down[0]:
+                way.add_gradient(found)
             if down:
-                weights = self._weights if ways.reading is ways.plain else ways.plain.weights()
-                operands = ways.plain.filters.operands(**{self.target: dy, WEIGHTS: weights})
-                ways.plain.filters.run(self.back, operands, _write(diff(x)))
+                if way is not plain:
+                    found = plain.filters.operands(**{self.target: dy, WEIGHTS: plain.weights()})
+                plain.filters.run(self.back, found, _write(diff(x)))
 
     def _top_diff(self, top: Blob) -> Side:
         """Return the top's gradient; add its sums over all axes but the channels to the bias's gradient."""

@@ -86,15 +86,7 @@ class Problem:
 
     def strides(self, role: str, layout: str) -> list[int]:
         """Return the strides of an operand or result, in elements."""
-        return strides(getattr(self, role), layout, self.pitch(role))
-
-    def with_pitch(self, role: str, pitch: int) -> Problem:
-        """Return the same with images or maps that are a slice of so many channels."""
-        return replace(self, images_pitch=pitch) if role == IMAGES else replace(self, maps_pitch=pitch)
-
-    def pitch(self, role: str) -> int:
-        """Return the channels of the array of which an operand or result is a slice, 0 where it is none."""
-        return {IMAGES: self.images_pitch, MAPS: self.maps_pitch}.get(role, 0)
+        return strides(getattr(self, role), layout, {IMAGES: self.images_pitch, MAPS: self.maps_pitch}.get(role, 0))
 
     @property
     def products(self) -> int:

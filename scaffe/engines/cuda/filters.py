@@ -305,11 +305,10 @@ class Filters:
 
     def _invented(self, role: str) -> Side:
         """Return an array of random numbers as blobs or converted weights lie."""
-        shape, pitch = getattr(self.problem, role), self.problem.pitch(role)
+        shape = getattr(self.problem, role)
         if self.dtype is None:
             return Side(self._noise(shape, UIDS[role]))
-        whole = self._noise((*last_shape(shape)[:-1], pitch or shape[1]), UIDS[role], self.dtype)
-        return Side(whole[..., : shape[1]] if pitch else whole, is_last=True)
+        return Side(self._noise(last_shape(shape), UIDS[role], self.dtype), is_last=True)
 
 
 def scratch(engine: Launcher, role: str, count: int, layout: str) -> Any:

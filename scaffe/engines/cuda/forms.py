@@ -13,39 +13,22 @@ import numpy as np
 
 from scaffe.blob import Blob, Form, Shape, Values
 from scaffe.engines.cuda.launcher import Launcher
-from scaffe.engines.cuda.layouts import BF16, channels_first, channels_last, pitch_of
+from scaffe.engines.cuda.layouts import BF16, channels_first, channels_last
 
 TYPES = {"bf16": BF16, "tf32": np.dtype(np.float32)}  # of blobs that lie channels last, by the products' numbers
 
 
 class ChannelsLast(Form):
-    """Values of a blob (N x C x ...) in `array` (N x ... x C), float32 or the bits of bfloat16.
-
-    The array may be a slice of one with more channels: the top of a Concat, whose bottom the blob is.
-    """
+    """Values of a blob (N x C x ...) in `array` (N x ... x C), float32 or the bits of bfloat16."""
 
     def __init__(self, engine: Launcher, array: Any):
         self.engine, self.array = engine, array
 
     def store(self, array: Any) -> None:
-        source = self.array
-        if self.is_slice:
-            source = self.engine.xp.empty(self.array.shape, self.array.dtype)
-            source[...] = self.array
-        channels_first(self.engine, source, array)
+        channels_first(self.engine, self.array, array)
 
     def load(self, array: Any) -> None:
-        if not self.is_slice:
-            channels_last(self.engine, array, self.array)
-            return
-        copy = self.engine.xp.empty(self.array.shape, self.array.dtype)
-        channels_last(self.engine, array, copy)
-        self.array[...] = copy
-
-    @property
-    def is_slice(self) -> bool:
-        """Whether they lie in an array with more channels."""
-        return pitch_of(self.array) != int(self.array.shape[-1])
+        channels_last(self.engine, array, self.array)
 
 
 def last_shape(shape: Shape) -> Shape:
@@ -68,12 +51,6 @@ class BlobValues(NamedTuple):
     def plain(self) -> Any:
         """The plain array: float32 in C order, converted if it lies channels last."""
         return self.values.plain(self.blob.shape, self.blob.xp)
-
-    @property
-    def pitch(self) -> int:
-        """The channels of the array of which it is a slice, channels last; 0 where it is none."""
-        home = self.values.home
-        return pitch_of(home.array) if isinstance(home, ChannelsLast) and home.is_slice else 0
 
 
 def data(blob: Blob) -> BlobValues:

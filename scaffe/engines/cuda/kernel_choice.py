@@ -12,12 +12,10 @@ import numpy as np
 
 from scaffe.choices import seconds
 from scaffe.engines.cuda.column_passes import float32_of
-from scaffe.engines.cuda.layouts import BF16
 from scaffe.errors import CudnnError
 from scaffe.monitor.log import log
 
 NAN_BYTE = 0xFF  # numbers of such bytes are NaN in float32 and in bfloat16
-NAN = {BF16: 0xFFFF}  # the bits of bfloat16's
 MOST = 8  # kernels of a variant that are timed, in the library's order
 
 
@@ -82,8 +80,7 @@ class Agreement:
 
     def spoil(self) -> None:
         """Write NaN into the result and all scratch memory, before a kernel runs."""
-        self.result[...] = NAN.get(self.result.dtype, np.nan)
-        for memory in self.buffers():
+        for memory in (self.result.view(np.uint8), *self.buffers()):
             memory[...] = NAN_BYTE
 
     def distance(self) -> float:
@@ -103,7 +100,7 @@ class Agreement:
         if self.operand is None:
             return True
         kept = self.operand.copy()
-        self.operand[...] = NAN.get(self.operand.dtype, np.nan)
+        self.operand.view(np.uint8)[...] = NAN_BYTE
         run()
         self.operand[...] = kept
         return isnan(self.distance())

@@ -15,6 +15,7 @@ NARROW = 8  # rows or columns; up to here one thread per element is faster
 BLOCKS = 512  # that sum rows: enough to fill any GPU
 WARP = 32  # threads
 ROWS = 16  # that a thread sums up at least
+MOST_ACROSS, LINE = 4, 8  # blocks that share a row, and threads of each at least: they read 128 bytes together
 BF16 = np.dtype(np.uint16)  # the bits of bfloat16, for which NumPy and CuPy have no type
 _KERNELS = {
     (np.dtype(np.float32), np.dtype(np.float32)): "float",
@@ -71,45 +72,46 @@ def add_channel_sums(engine: Launcher, maps: Any, total: Any, add: bool = True) 
 def add_row_sums(engine: Launcher, maps: Any, total: Any, add: bool = True, where: Any = None) -> None:
     """Add to `total` (channels) the sums of maps (N x ... x channels) over all other axes; or overwrite it.
 
-    With `where`, an array of the same shape, the maps are first set to 0 where it is not above 0: the gradient of a
-    ReLU. Either may be a slice of more channels.
+    With `where`, an array like `maps`, these are first set to 0 where it is not above 0: the gradient of a ReLU.
     """
     channels = maps.shape[-1]
-    rows, (ending, many) = maps.size // channels, min(pack_of(maps), pack_of(maps if where is None else where))
+    rows, (ending, many) = maps.size // channels, pack_of(maps)
     groups = channels // many
-    lanes = min(THREADS, 1 << (groups - 1).bit_length())
-    across = -(-groups // lanes)
+    across, lanes = _side_by_side(groups)
     parts = min(-(-BLOCKS // across), -(-rows * lanes // (THREADS * ROWS)))
     sums = engine.scratch("channel sums", (parts * channels,), np.float32)
-    shape = np.int64(rows), channels
+    shape = np.int64(rows), channels, lanes
     if where is None:
-        engine.launch("rows", f"row_sums{ending}", (across, parts), maps, sums, *shape, pitch_of(maps), lanes, 0)
+        engine.launch("rows", f"row_sums{ending}", (across, parts), maps, sums, *shape, 0)
     else:
-        numbers = *shape, pitch_of(where), pitch_of(maps), lanes
-        engine.launch("rows", f"unrectified_sums{ending}", (across, parts), where, maps, sums, *numbers)
-    numbers = np.int64(parts), channels, channels, WARP, int(add)
-    engine.launch("rows", "row_sums_1", (-(-channels // WARP), 1), sums, total, *numbers)
+        engine.launch("rows", f"unrectified_sums{ending}", (across, parts), where, maps, sums, *shape)
+    engine.launch(
+        "rows", "row_sums_1", (-(-channels // WARP), 1), sums, total, np.int64(parts), channels, WARP, int(add)
+    )
+
+
+def _side_by_side(groups: int) -> tuple[int, int]:
+    """Return how many blocks read a row of so many packs, and how many threads of each, so that the fewest are idle."""
+    least = -(-groups // THREADS)
+    ways = [(across, -(-groups // across)) for across in range(least, least + MOST_ACROSS)]
+    wide = [way for way in ways if way[1] >= LINE] or ways[:1]
+    return max(wide, key=lambda way: groups * (THREADS // way[1]) / way[0])
 
 
 def finish_rows(engine: Launcher, maps: Any, bias: Any = None, rectified: bool = False) -> None:
     """Add `bias` (channels), if given, to maps (N x ... x channels), then replace what is below 0 if `rectified`."""
     ending, many = pack_of(maps)
     groups = maps.shape[-1] // many
-    numbers = groups, divisor(groups), pitch_of(maps), int(rectified)
+    numbers = groups, divisor(groups), int(rectified)
     engine.over("rows", f"finish{ending}", maps.size // many, maps, NONE if bias is None else bias, *numbers)
-
-
-def pitch_of(maps: Any) -> int:
-    """Return the channels of the array of which maps channels last are a slice: their own, if they are none."""
-    return int(maps.strides[-2]) // int(maps.itemsize) if len(maps.shape) > 1 and maps.size else int(maps.shape[-1])
 
 
 def pack_of(maps: Any) -> tuple[str, int]:
     """Return the ending of the names of kernels for maps channels last, and the channels that a thread takes at once.
 
-    These are 16 bytes where they divide the channels, and the maps' rows begin at a multiple of them.
+    These are 16 bytes where they divide the channels, and the maps begin at a multiple of them.
     """
     low = maps.dtype == BF16
     many = 8 if low else 4
-    many = 1 if maps.shape[-1] % many or pitch_of(maps) % many or maps.data.ptr % 16 else many
+    many = 1 if maps.shape[-1] % many or maps.data.ptr % 16 else many
     return f"{'_bf16' if low else ''}_{many}", many

@@ -34,14 +34,8 @@ class Typed(Protocol):
     def choose(self) -> set[int]:
         """Return the typed blobs, by id."""
 
-    def slices(self, typed: set[int]) -> dict[int, tuple[Blob, int]]:
-        """Return those that lie in another one, by id: that one, and which of its channels is the first."""
-
     def move_in(self, blob: Blob, values: Values, memory: Any, shared: bool) -> None:
         """Make `memory` (bytes) the home of a typed blob's values or gradient."""
-
-    def lie_in(self, whole: Values, first: int, blob: Blob, values: Values) -> None:
-        """Make the channels of `whole` from `first` on the home of a blob's values or gradient."""
 
 
 class BlobMemory:
@@ -56,7 +50,6 @@ class BlobMemory:
         self.nbytes = 0
         self.version = 0  # changes whenever blobs are placed anew
         self._placed: dict[int, Values] = {}
-        self._slices: dict[int, tuple[Blob, int]] = {}
         self._kept = (True, True)
         self.plans = self.stale = not any(layer.reshapes_always for layer in net.layers)
 
@@ -87,24 +80,6 @@ class BlobMemory:
                 self.typed.move_in(lot.blob, lot.values, part, shared)
             else:
                 lot.values.lie(part.view(np.float32).reshape(lot.blob.shape), shared)
-        self._place_slices()
-
-    def _place_slices(self) -> None:
-        """Place what lies in another blob: values, and gradients that need not be kept."""
-        for blob in (blob for tops in self.net.tops for blob in tops if id(blob) in self._slices):
-            assert self.typed is not None
-            whole, first = self._slices[id(blob)]
-            pairs = [(whole.values, blob.values), (whole.diff_values, blob.diff_values)]
-            for of_whole, values in pairs[: 2 if self._shares_diffs else 1]:
-                if id(of_whole) in self._placed and id(values) not in self._placed:
-                    values.move_out(blob.shape, self.xp)
-                    self.typed.lie_in(of_whole, first, blob, values)
-                    self._placed[id(values)] = values
-
-    @property
-    def _shares_diffs(self) -> bool:
-        """Whether gradients may lie in others, which layers overwrite."""
-        return self.net.trains and not self.net.keep_diffs
 
     def has(self, blob: Blob) -> bool:
         """Return whether a blob's values lie where they were placed."""
@@ -113,7 +88,6 @@ class BlobMemory:
     def lots(self) -> list[Lot]:
         """Return the net's lots: in the test phase values alone, as few ask for gradients there."""
         net, trains, typed = self.net, self.net.trains, self.typed.choose() if self.typed else set()
-        self._slices = self.typed.slices(typed) if self.typed and typed else {}
         data = [self._lot(blob, blob.values, typed, steps, net.keep_data) for blob, steps in self._data(trains)]
         diffs = [self._lot(blob, blob.diff_values, typed, steps, net.keep_diffs) for blob, steps in self._diffs()]
         return data + diffs if trains else data
@@ -140,16 +114,14 @@ class BlobMemory:
         """Return the blobs that layers compute, and when their values are in use: all the time in training."""
         net, last = self.net, self._whole[1]
         read = {id(net.tops[i][j]) for i, j, _ in net.losses} | {id(net.blobs[name]) for name in net.outputs}
-        owners = {one: whole for one, (whole, _) in self._slices.items()}
-        # And of the memory of tops that are their bottom seen in another way.
+        owners: dict[int, Blob] = {}  # of the memory of tops that are their bottom seen in another way
         found: dict[int, tuple[Blob, Steps]] = {}
         for i, layer in enumerate(net.layers):
             for top in net.tops[i]:
                 if layer.views and top is not net.bottoms[i][0]:
                     owners[id(top)] = owners.get(id(net.bottoms[i][0]), net.bottoms[i][0])
                 elif net.bottoms[i]:
-                    owner = owners.get(id(top), top)
-                    found.setdefault(id(owner), (owner, (i, i)))
+                    found.setdefault(id(top), (top, (i, i)))
             for blob in (*net.bottoms[i], *net.tops[i]):
                 owner = owners.get(id(blob), blob)
                 if id(owner) in found:
@@ -162,18 +134,15 @@ class BlobMemory:
         """Return the blobs whose gradients layers compute, and when these are in use."""
         net, last = self.net, self._whole[1]
         losses = {id(net.tops[i][j]) for i, j, _ in net.losses}  # which hold the weights
-        owners = {one: whole for one, (whole, _) in self._slices.items()} if self._shares_diffs else {}
         found: dict[int, tuple[Blob, Steps]] = {}
         for i in reversed(range(len(net.layers))):
             node = net.nodes[i]
             if not node.backward:
                 continue
             for blob, down in zip(net.bottoms[i], node.down, strict=True):
-                owner = owners.get(id(blob), blob)
                 if down and id(blob) not in losses:
-                    found.setdefault(id(owner), (owner, (last - i, last - i)))
+                    found.setdefault(id(blob), (blob, (last - i, last - i)))
             for blob in net.tops[i]:
-                owner = owners.get(id(blob), blob)
-                if id(owner) in found:
-                    found[id(owner)] = owner, (found[id(owner)][1][0], last - i)
+                if id(blob) in found:
+                    found[id(blob)] = blob, (found[id(blob)][1][0], last - i)
         return [*found.values()]

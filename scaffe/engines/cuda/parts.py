@@ -10,7 +10,7 @@ import numpy as np
 
 from scaffe.blob import around
 from scaffe.engines.cuda.engine import engine_of
-from scaffe.engines.cuda.forms import BlobValues, arrays, data, diff, kind
+from scaffe.engines.cuda.forms import arrays, data, diff, kind
 from scaffe.engines.cuda.launcher import Launcher, divisor
 from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers.concat import Concat
@@ -48,27 +48,21 @@ def _unit(engine: Launcher, lengths: Sequence[int], arrays: Sequence[Any]) -> in
 
 
 class CudaConcat(TypedLayer, Concat):
-    """Concat along `axis`. Bottoms that lie in the top are not copied, nor are their gradients."""
+    """Concat along `axis`."""
 
     capturable = True
 
-    @property
-    def joins_channels(self) -> bool:  # type: ignore[override]
-        return self.axis == 1
-
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         is_last, (*parts, whole) = arrays([*map(data, bottom)], [data(top[0])])
-        self._move("gather", is_last, whole, bottom, _apart(parts, [*map(data, bottom)]))
+        self._move("gather", is_last, whole, bottom, parts)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         downs = [diff(blob) for blob, down in zip(bottom, propagate_down, strict=True) if down]
         is_last, (whole, *found) = arrays([diff(top[0])], downs)
         parts = [found.pop(0) if down else None for down in propagate_down]
-        self._move("scatter", is_last, whole, bottom, _apart(parts, [*map(diff, bottom)]))
+        self._move("scatter", is_last, whole, bottom, parts)
 
     def _move(self, kernel: str, is_last: bool, whole: Any, bottom: Blobs, parts: Sequence[Any]) -> None:
-        if all(part is None for part in parts):
-            return
         axis = axis_of(self.axis, whole, is_last)
         move(engine_of(self), kernel, whole, axis, [blob.shape[self.axis] for blob in bottom], parts)
 
@@ -117,11 +111,6 @@ class CudaSplit(TypedLayer, Split):
             some, diffs = diffs[:MOST], diffs[MOST:]
             engine_of(self).over("parts", kernel, total.size, total, *some, *[NONE] * (MOST - len(some)), each=each)
             diffs = [total, *diffs] if diffs else []
-
-
-def _apart(parts: Sequence[Any], lie: Sequence[BlobValues]) -> list[Any]:
-    """Return the parts that do not lie in the whole, None for those that do."""
-    return [None if one.pitch else part for part, one in zip(parts, lie, strict=True)]
 
 
 def axis_of(axis: int, array: Any, is_last: bool) -> int:

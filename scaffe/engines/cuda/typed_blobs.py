@@ -25,8 +25,6 @@ class TypedLayer(Layer):
     """
 
     one_form = True
-    writes_slices = False  # whether its top, and that one's gradient, may be slices of arrays with more channels
-    joins_channels = False  # whether its top holds the channels of its bottoms side by side
 
     def typed_blobs(self, bottom: Blobs, top: Blobs) -> list[Blob]:
         """Return those of its bottoms and tops that may lie channels last."""
@@ -56,41 +54,7 @@ class TypedBlobs:
             able -= set().union(*mixed)
         return able
 
-    def slices(self, typed: set[int]) -> dict[int, tuple[Blob, int]]:
-        """Return the blobs that are slices of a Concat's top, by id: that top, and which of its channels is the first.
-
-        Each is written by one layer that can write there, perhaps with a ReLU in place that is computed with it, and
-        read by the Concat alone. Slices begin where 16 bytes do.
-        """
-        found: dict[int, tuple[Blob, int]] = {}
-        itemsize = 2 if self.dtype == BF16 else 4
-        for i, layer in enumerate(self.net.layers):
-            if not (isinstance(layer, TypedLayer) and layer.joins_channels) or layer.is_overwritten:
-                continue
-            (whole,), first = self.net.tops[i], 0
-            for blob in self.net.bottoms[i]:
-                channels = blob.shape[1]
-                aligned = not any(n * itemsize % 16 for n in (first, channels, whole.shape[1]))
-                if id(blob) in typed and aligned and self._is_written_by_one(blob, layer):
-                    found[id(blob)] = whole, first
-                first += channels
-        return found
-
-    def _is_written_by_one(self, blob: Blob, reader: Any) -> bool:
-        """Return whether a blob is written by one layer that can write slices, and read by `reader` alone."""
-        layers = zip(self.net.layers, self.net.bottoms, self.net.tops, strict=True)
-        users = [layer for layer, bottom, top in layers if any(blob is one for one in (*bottom, *top))]
-        maker: Any = users[0]
-        between = [maker.follower] if getattr(maker, "rectifies", False) else []
-        return getattr(maker, "writes_slices", False) and users == [maker, *between, reader]
-
     def move_in(self, blob: Blob, values: Values, memory: Any, shared: bool) -> None:
         """Make `memory` (bytes) the home of a typed blob's values or gradient."""
         array = memory.view(self.dtype).reshape(last_shape(blob.shape))
         values.move_in(ChannelsLast(self.engine, array), shared)
-
-    def lie_in(self, whole: Values, first: int, blob: Blob, values: Values) -> None:
-        """Make the channels of `whole` from `first` on the home of a blob's values or gradient."""
-        assert isinstance(whole.home, ChannelsLast)
-        part = whole.home.array[..., first : first + blob.shape[1]]
-        values.move_in(ChannelsLast(self.engine, part), whole.shared)

@@ -10,6 +10,7 @@ from strict_arrays import a_gpu
 from scaffe.engines.cuda import Cuda
 from scaffe.engines.cuda.layouts import (
     BF16,
+    _side_by_side,
     add_channel_sums,
     add_row_sums,
     channels_first,
@@ -76,30 +77,13 @@ def test_maps_channels_last_are_summed_and_get_a_bias(engine, low, images, posit
     np.testing.assert_array_equal(total.get(), 5 + maps.sum((0, 1)))
     finish_rows(engine, array, xp.asarray(bias))
     np.testing.assert_array_equal(array.get(), bits_of(maps + bias) if low else maps + bias)
-
-
-@pytest.mark.parametrize("low", [False, True])
-@pytest.mark.parametrize("first", [0, 8, 3])
-def test_slices_of_more_channels_are_finished_and_summed_where_they_lie(engine, low, first):
-    xp, rng = engine.gpu.xp, np.random.default_rng(2)
-    whole, other = (rng.integers(-9, 9, (2, 5, 32)).astype(np.float32) for _ in range(2))
-    array, where = (xp.asarray(bits_of(each) if low else each) for each in (whole, other))
-    part, slices = slice(first, first + 16), np.s_[..., first : first + 16]
-    finish_rows(engine, array[slices], rectified=True)
-    whole[..., part] = np.maximum(whole[..., part], 0)
-    np.testing.assert_array_equal(array.get(), bits_of(whole) if low else whole)
-    total = xp.zeros(16, np.float32)
-    add_row_sums(engine, array[slices], total, add=False, where=where[slices])
-    whole[..., part] *= other[..., part] > 0
-    np.testing.assert_array_equal(array.get(), bits_of(whole) if low else whole)
-    np.testing.assert_array_equal(total.get(), whole[..., part].sum((0, 1)))
-    add_row_sums(engine, array[slices], total)
-    np.testing.assert_array_equal(total.get(), 2 * whole[..., part].sum((0, 1)))
+    finish_rows(engine, array, xp.asarray(bias), rectified=True)
+    right = np.maximum(maps + 2 * bias, 0)
+    np.testing.assert_array_equal(array.get(), bits_of(right) if low else right)
 
 
 def test_what_is_rectified_keeps_nan(engine):
-    maps = np.array([[np.nan, -1.0, 2.0, -0.0]], np.float32)
-    array = engine.gpu.xp.asarray(maps)
+    array = engine.gpu.xp.asarray(np.array([[np.nan, -1.0, 2.0, -0.0]], np.float32))
     finish_rows(engine, array, rectified=True)
     np.testing.assert_array_equal(array.get(), [[np.nan, 0, 2, 0]])
 
@@ -135,3 +119,10 @@ def test_maps_that_begin_at_an_odd_address_are_read_number_by_number(engine, mon
     finish_rows(engine, maps, total)
     np.testing.assert_array_equal(total.get(), np.arange(32).reshape(4, 8).sum(0))
     assert launched == ["row_sums_1", "row_sums_1", "finish_1"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "blocks", "threads"), [(8, 1, 8), (12, 1, 12), (128, 1, 128), (130, 4, 33), (512, 2, 256), (1, 1, 1)]
+)
+def test_few_threads_are_idle_where_rows_are_summed(groups, blocks, threads):
+    assert _side_by_side(groups) == (blocks, threads)

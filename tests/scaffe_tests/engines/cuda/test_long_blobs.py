@@ -71,6 +71,6 @@ def test_lrn(file: str, name: str, inputs: int, rest: tuple[float, ...]) -> None
 def test_a_bias() -> None:
     bias = np.arange(CHANNELS, dtype=np.float32)
     maps = long(np.zeros(LAST, np.uint16))
-    launch(kernel("rows", "finish_bf16_1"), COUNT, maps, bias, CHANNELS, divisor(CHANNELS), CHANNELS, 0)
+    launch(kernel("rows", "finish_bf16_1"), COUNT, maps, bias, CHANNELS, divisor(CHANNELS), 0)
     found = (maps[-LAST:].astype(np.uint32) << 16).view(np.float32).reshape(ROWS, CHANNELS)
     assert np.array_equal(found, np.tile(bias, (ROWS, 1)))
