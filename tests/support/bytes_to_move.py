@@ -250,9 +250,10 @@ def poolings_known():
         yield Case("pooling_last", f"pool_max_{name}", forward, "x", "y winner", again=again, shifts=(0,))
         back = given | {"count": 2 * blocks**2 * (16 // many), "dy": y, "dx": x}
         back |= divisors(rows=blocks, columns=blocks)
-        again = arrays("dy winner", 1 if kernel == stride else 4)
-        yield Case("pooling_last", f"pool_mean_back_{name}", back, "dy", "dx", again={"dy": again["dy"]}, shifts=(0,))
+        again = {"dy": 1 if kernel == stride else 4}  # in two blocks' rows and in two columns
+        yield Case("pooling_last", f"pool_mean_back_{name}", back, "dy", "dx", again=again, shifts=(0,))
         back = back | {"winner": y}
+        again = arrays("dy winner", 1 if kernel == stride else 6)  # and for one that would lie outside
         yield Case("pooling_last", f"pool_max_back_{name}", back, "dy winner", "dx", again=again, shifts=(0,))
 
 

@@ -113,7 +113,7 @@ class CudaPooling(TypedLayer, Pooling):
         ending, many = pack_of(over)
         images, height, width, channels = over.shape
         groups = channels // many
-        window = self._known_window if many > 1 else None
+        window = self._known_window(groups) if many > 1 else None
         if window and kernel.endswith("back"):
             height, width = -(-(height + self.pad[0]) // BLOCK), -(-(width + self.pad[1]) // BLOCK)
         elif window:
@@ -123,11 +123,13 @@ class CudaPooling(TypedLayer, Pooling):
         divisors = divisor(groups), divisor(height), divisor(width)
         engine_of(self).over("pooling_last", name, count, *arrays, *self.method.axes, groups, *divisors)
 
-    @property
-    def _known_window(self) -> tuple[int, int] | None:
-        """Size and stride of windows that have kernels of their own, along both axes."""
-        axes = {(axis.kernel, axis.stride) for axis in (self.method.rows, self.method.columns)}
-        return next(iter(axes)) if len(axes) == 1 and axes <= KNOWN.keys() else None
+    def _known_window(self, groups: int) -> tuple[int, int] | None:
+        """Return size and stride of windows that have kernels of their own, along both axes; `groups` are the packs."""
+        rows, columns = self.method.rows, self.method.columns
+        places = max(rows.size, rows.out) * max(columns.size, columns.out) * groups
+        window = rows.kernel, rows.stride
+        alike = window == (columns.kernel, columns.stride)
+        return window if alike and window in KNOWN and places < 2**31 else None
 
     def _method(self) -> type:
         param = self.param.pooling_param

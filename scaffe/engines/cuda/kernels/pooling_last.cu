@@ -115,11 +115,11 @@ __device__ void mean_back(Index count, const Pack<T, N>* __restrict__ dy, Pack<T
   });
 }
 
-// Windows of K x K pixels at a distance of S. Forward a thread computes HIGH of them, one below the other, and so takes
-// the maximum, or the sum, of each line of K pixels once.
+// Windows of K x K pixels at a distance of S, in pictures of fewer than 2^31 packs. Forward a thread computes HIGH of
+// them, one below the other, and so takes the maximum, or the sum, of each line of K pixels once.
 
-// Outside the picture lies what is next to it inside: it changes no maximum. Maxima's places are N numbers of 16 bits, in
-// pairs; N is a multiple of 4.
+// Outside the picture lies what is next to it inside: it changes no maximum. Maxima's places are N numbers of 16 bits,
+// in pairs; N is a multiple of 4.
 __device__ inline int within(int i, int size) { return i < 0 ? 0 : i < size ? i : size - 1; }
 
 template <int N>
@@ -216,15 +216,16 @@ __device__ void known_most(Index count, const Pack<T, N>* __restrict__ x, Pack<T
   int strips = (oh + HIGH - 1) / HIGH;
   each_group(count, strips, ow, groups, by_groups, by_rows, by_columns, [&](Index, Index image, int strip, int c, int g) {
     int r0 = strip * HIGH, top = r0 * S - ph, left = c * S - pw, columns[K];
+    const Pack<T, N>* picture = x + image * h * w * groups + g;
     Pack<T, N> values[LINES][K], most[LINES];
     Lanes<N> places[LINES];
 #pragma unroll
     for (int b = 0; b < K; b++) columns[b] = within(left + b, w);
 #pragma unroll
     for (int a = 0; a < LINES; a++) {
-      const Pack<T, N>* line = x + (image * h + within(top + a, h)) * w * groups + g;
+      int line = within(top + a, h) * w * groups;
 #pragma unroll
-      for (int b = 0; b < K; b++) values[a][b] = line[columns[b] * groups];
+      for (int b = 0; b < K; b++) values[a][b] = picture[(unsigned)(line + columns[b] * groups)];
     }
 #pragma unroll
     for (int a = 0; a < LINES; a++) {
@@ -264,15 +265,17 @@ __device__ void known_mean(Index count, const Pack<T, N>* __restrict__ x, Pack<T
   int strips = (oh + HIGH - 1) / HIGH;
   each_group(count, strips, ow, groups, by_groups, by_rows, by_columns, [&](Index, Index image, int strip, int c, int g) {
     int r0 = strip * HIGH, top = r0 * S - ph, left = c * S - pw;
+    const Pack<T, N>* picture = x + image * h * w * groups + g;
     Pack<T, N> values[LINES][K];
     float sums[LINES][N] = {};
 #pragma unroll
     for (int a = 0; a < LINES; a++) {
-      const Pack<T, N>* line = x + (image * h + top + a) * w * groups + g;
+      int line = (top + a) * w * groups;
 #pragma unroll
       for (int b = 0; b < K; b++) {
+        bool inside = top + a >= 0 && top + a < h && left + b >= 0 && left + b < w;
         values[a][b] = {};
-        if (top + a >= 0 && top + a < h && left + b >= 0 && left + b < w) values[a][b] = line[(left + b) * groups];
+        if (inside) values[a][b] = picture[(unsigned)(line + (left + b) * groups)];
       }
     }
 #pragma unroll
@@ -300,17 +303,20 @@ __device__ void known_mean(Index count, const Pack<T, N>* __restrict__ x, Pack<T
 }
 
 // Backward a thread computes HIGH x WIDE pixels, multiples of S, and reads each window that holds any of them once.
-// What a window gives to a pixel depends on the pixel's place in it. Pixels are counted from the padding on.
+// What a window gives to a pixel depends on the pixel's place in it. Pixels are counted from the padding on. `outside`
+// has all bits where there is no such window; another one is read then.
 template <class T, int N>
 struct ToWinner {
   const Pack<T, N>* dy;
   const Fourths<N>* winner;
   Pack<T, N> gradients;
   Lanes<N> winners;
-  __device__ void read(bool inside, Index line, int place) {
-    Fourths<N> bytes = {};
-    gradients = {};
-    if (inside) gradients = (dy + line)[place], bytes = (winner + line)[place];
+  __device__ void move(Index by) { dy += by, winner += by; }
+  __device__ void read(unsigned at, unsigned outside) {
+    gradients = dy[at];
+    Fourths<N> bytes = winner[at];
+#pragma unroll
+    for (int f = 0; f < N / 4; f++) bytes.at[f] |= outside;
     winners.widen(bytes);
   }
   __device__ void share(int area) {}
@@ -326,9 +332,10 @@ struct ToAll {
   const Pack<T, N>* dy;
   Pack<T, N> gradients;
   float part;
-  __device__ void read(bool inside, Index line, int place) {
+  __device__ void move(Index by) { dy += by; }
+  __device__ void read(unsigned at, unsigned outside) {
     gradients = {};
-    if (inside) gradients = (dy + line)[place];
+    if (!outside) gradients = dy[at];
   }
   __device__ void share(int area) { part = 1.0f / area; }
   __device__ void add(float (&sums)[N], int place) const {
@@ -344,16 +351,19 @@ __device__ void known_back(Index count, Pack<T, N>* __restrict__ dx, const Windo
   int tall = (h + ph + HIGH - 1) / HIGH, broad = (w + pw + WIDE - 1) / WIDE;
   each_group(count, tall, broad, groups, by_groups, by_rows, by_columns, [&](Index, Index image, int p, int q, int g) {
     int r0 = p * (HIGH / S) - BEFORE, c0 = q * (WIDE / S) - BEFORE;
-    Window windows[ROWS][COLUMNS];
+    Window first = source, windows[ROWS][COLUMNS];
     float sums[HIGH][WIDE][N] = {};
+    Pack<T, N>* picture = dx + image * h * w * groups + g;
+    first.move(image * oh * ow * groups + g);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
       for (int c = 0; c < COLUMNS; c++) {
-        bool inside = r0 + r >= 0 && r0 + r < oh && c0 + c >= 0 && c0 + c < ow;
-        windows[r][c] = source;
-        windows[r][c].read(inside, (image * oh + r0 + r) * ow * groups + g, (c0 + c) * groups);
-        windows[r][c].share(rows.length(r0 + r) * columns.length(c0 + c));
+        int row = within(r0 + r, oh), column = within(c0 + c, ow);
+        unsigned at = row * ow * groups + column * groups, outside = (row ^ (r0 + r)) | (column ^ (c0 + c)) ? ~0u : 0;
+        windows[r][c] = first;
+        windows[r][c].read(at, outside);
+        windows[r][c].share(rows.length(row) * columns.length(column));
       }
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
@@ -369,14 +379,14 @@ __device__ void known_back(Index count, Pack<T, N>* __restrict__ dx, const Windo
 #pragma unroll
     for (int a = 0; a < HIGH; a++) {
       int row = p * HIGH - ph + a;
-      Pack<T, N>* line = dx + (image * h + row) * w * groups + g;
 #pragma unroll
       for (int b = 0; b < WIDE; b++) {
         int column = q * WIDE - pw + b;
         Pack<T, N> result;
 #pragma unroll
         for (int n = 0; n < N; n++) result.set(n, sums[a][b][n]);
-        if (row >= 0 && row < h && column >= 0 && column < w) line[column * groups] = result;
+        bool inside = row >= 0 && row < h && column >= 0 && column < w;
+        if (inside) picture[(unsigned)(row * w * groups + column * groups)] = result;
       }
     }
   });
