@@ -18,7 +18,7 @@ def test_an_iteration_of_resnet_launches_what_its_layers_need(numbers, most):
 
 
 @pytest.mark.parametrize(
-    ("name", "float32", "bf16"), [("alexnet", 83, 91), ("googlenet", 593, 659), ("cifar10_quick", 47, 54)]
+    ("name", "float32", "bf16"), [("alexnet", 83, 96), ("googlenet", 593, 659), ("cifar10_quick", 47, 54)]
 )
 def test_an_iteration_launches_no_more_than_it_did(name, float32, bf16):
     assert sum(launch_counts.counted(name).values()) <= float32
