@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from collectives import open_mpi
@@ -18,10 +19,12 @@ from collectives.errors import (
     DisagreementError,
     RankLostError,
     ScheduleError,
+    WaitTimeout,
 )
 from collectives.group import Group
 from collectives.schedules.algorithms import check_algorithm, make_schedule
 from collectives.schedules.schedule import Schedule
+from collectives.verbs import VERBS
 
 __all__ = [
     "AlgorithmError",
@@ -32,26 +35,30 @@ __all__ = [
     "DisagreementError",
     "Group",
     "RankLostError",
+    "Request",
     "Schedule",
     "ScheduleError",
     "Staged",
+    "VERBS",
+    "WaitTimeout",
     "agree",
     "check_algorithm",
     "make_schedule",
+    "waitall",
+    "waitany",
 ]
 
+LATER = {
+    "Communicator": "collectives.communicator",
+    "Staged": "collectives.staged",
+    **dict.fromkeys(("Request", "waitall", "waitany"), "collectives.request"),
+}
 
 open_mpi.quiet_windows()
 
 
 def __getattr__(name: str) -> Any:
-    """Import Communicator or Staged on first use: they need MPI, schedules do not."""
-    if name == "Communicator":
-        from collectives.communicator import Communicator
-
-        return Communicator
-    if name == "Staged":
-        from collectives.staged import Staged
-
-        return Staged
+    """Import what needs MPI on first use: schedules do not."""
+    if name in LATER:
+        return getattr(importlib.import_module(LATER[name]), name)
     raise AttributeError(f"module 'collectives' has no attribute '{name}'")

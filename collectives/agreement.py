@@ -29,12 +29,22 @@ def agree(comm: MPI.Intracomm, values: Mapping[str, str]) -> None:
     """
     from mpi4py import MPI
 
-    text = "\0".join(f"{key}\0{value}" for key, value in sorted(values.items()))
-    word = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+    word = digest(values)
     extremes = np.array([word, -word], np.int64)
     comm.Allreduce(MPI.IN_PLACE, extremes, MPI.MAX)
     if extremes[0] != -extremes[1]:
-        raise DisagreementError(_difference(comm.allgather(dict(values))))
+        raise_difference(comm, values)
+
+
+def digest(values: Mapping[str, str]) -> int:
+    """Return a number of 56 bits that stands for the values."""
+    text = "\0".join(f"{key}\0{value}" for key, value in sorted(values.items()))
+    return int.from_bytes(hashlib.sha256(text.encode(errors="surrogateescape")).digest()[:7], "big")
+
+
+def raise_difference(comm: MPI.Intracomm, values: Mapping[str, str]) -> NoReturn:
+    """Raise DisagreementError on all ranks, which have different values. Collective."""
+    raise DisagreementError(_difference(comm.allgather(dict(values))))
 
 
 def share(
@@ -43,26 +53,31 @@ def share(
     holds: bool = True,
     entered: int = 0,
     may_run: str = "",
+    values: Mapping[str, str] | None = None,
 ) -> bool:
     """Return whether something `holds` on all ranks; raise, on all, the error of the first rank that has one.
 
-    Collective over `comm`; it costs one allreduce of 32 bytes where there is no error.
+    Collective over `comm`; it costs one allreduce of 48 bytes where there is no error.
 
     - `entered`: how many calls this rank has entered, by which the ranks know that they are in the same one.
     - `may_run`: the call, if other ranks may be running it already, which then never come here. A rank that has an
       error waits PATIENCE seconds for them, and ends the job.
+    - `values`: what all ranks must have the same of, as in `agree`, which is looked at where no rank has an error.
     """
     from mpi4py import MPI
 
     if comm.size == 1 and error is not None:
         raise error
-    found = np.array([error is not None, not holds, entered, -entered], np.int64)
+    word = digest(values or {})
+    found = np.array([error is not None, not holds, entered, -entered, word, -word], np.int64)
     request = comm.Iallreduce(MPI.IN_PLACE, found, MPI.MAX)
     if error is not None and may_run and not _is_complete(request):
         end_job(comm, f"rank {comm.rank}: {may_run}: {error}")
     request.Wait()
     if found[0]:
         _raise_first(comm, error, may_run, bool(found[2] == -found[3]))
+    if found[4] != -found[5]:
+        raise_difference(comm, values or {})
     return not found[1]
 
 
@@ -98,7 +113,7 @@ def _difference(gathered: list[dict[str, str]]) -> str:
     """Describe the first value that differs from rank 0's, and the rank that has it."""
     first = gathered[0]
     for rank, other in enumerate(gathered):
-        for key in sorted(first.keys() | other.keys()):
+        for key in dict.fromkeys([*first, *other]):
             if first.get(key) != other.get(key):
                 ours, theirs = _first_lines_apart(first.get(key, "(none)"), other.get(key, "(none)"))
                 return f"the ranks differ in {key}: rank 0 has '{ours}', rank {rank} has '{theirs}'"

@@ -6,7 +6,8 @@
     ├── ScheduleError
     ├── ArgumentError
     ├── DeviceFault         raised on one rank alone
-    └── RankLostError       raised on each rank that is left, sooner or later
+    ├── RankLostError       raised on each rank that is left, sooner or later
+    └── WaitTimeout         raised on one rank alone; what it waits for goes on
 
 Every other error of a collective is raised on all ranks of the communicator, with the same text.
 """
@@ -48,5 +49,11 @@ class DeviceFault(CollectiveError):
 
 class RankLostError(CollectiveError):
     """A process of the communicator has ended. The communicator is no longer usable: see `collectives.loss`."""
+
+    alike = False
+
+
+class WaitTimeout(CollectiveError, TimeoutError):
+    """A wait took longer than the caller allowed. What it waits for is still under way; wait again."""
 
     alike = False

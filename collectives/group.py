@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import TYPE_CHECKING
+from itertools import accumulate, pairwise, zip_longest
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from collectives.errors import AlgorithmError, ArgumentError
 
@@ -46,9 +48,30 @@ class Group:
         from mpi4py import MPI
 
         with_me = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
-        leader = with_me.bcast(comm.rank)
+        found = cls.from_node(comm, cast("MPI.Intracomm", with_me))
         with_me.Free()
-        return cls.of(comm.allgather(leader))
+        return found
+
+    @classmethod
+    def from_node(cls, comm: MPI.Intracomm, with_me: MPI.Intracomm) -> Group:
+        """Return the group of the ranks of `comm`; `with_me` has those of this rank's node in their order. Collective.
+
+        Where the ranks of each node follow each other, a bit a rank is enough: whether it is its node's first. Else
+        each rank tells its node's first, in 4 bytes.
+        """
+        from mpi4py import MPI
+
+        leader = with_me.bcast(comm.rank)
+        bits = np.zeros(comm.size + 1, np.bool_)
+        bits[comm.rank], bits[-1] = comm.rank == leader, comm.rank - leader != with_me.rank
+        every = np.packbits(bits)
+        comm.Allreduce(MPI.IN_PLACE, every, MPI.BOR)
+        bits = np.unpackbits(every, count=comm.size + 1).astype(np.bool_)
+        if not bits[-1]:
+            return cls.of((np.cumsum(bits[:-1]) - 1).tolist())
+        leaders = np.empty(comm.size, np.int32)
+        comm.Allgather(np.array([leader], np.int32), leaders)
+        return cls.of(leaders.tolist())
 
     def with_supernodes(self, names: Sequence[Hashable]) -> Group:
         """Return the same nodes in the supernodes `names`, one name for each rank.
@@ -81,6 +104,18 @@ class Group:
         ranks = Counter(self.nodes)
         return len(ranks), ranks[0] if len(set(ranks.values())) == 1 else 0
 
+    def members(self, rank: int) -> list[int]:
+        """Return the ranks on the node of `rank`, ascending."""
+        return [one for one, node in enumerate(self.nodes) if node == self.nodes[rank]]
+
+    @property
+    def firsts(self) -> list[int]:
+        """Return the first rank of each node, by node."""
+        found: dict[int, int] = {}
+        for rank, node in enumerate(self.nodes):
+            found.setdefault(node, rank)
+        return list(found.values())
+
     def order(self, root: int = 0) -> list[int]:
         """Return all ranks in a circle from `root`: the rest of its node, then of its supernode, then the others.
 
@@ -111,3 +146,36 @@ def _numbered(names: Iterable[Hashable]) -> tuple[int, ...]:
     """Return the number of each name, in order of first appearance."""
     numbers: dict[Hashable, int] = {}
     return tuple(numbers.setdefault(name, len(numbers)) for name in names)
+
+
+def among(comm: MPI.Intracomm, ranks: Sequence[int]) -> MPI.Intracomm:
+    """Return the communicator of these ranks of `comm`, in this order; each of them knows them. Collective over them.
+
+    MPI_Comm_split would tell all ranks of `comm` what each wants.
+    """
+    group = comm.group
+    chosen = group.Incl(ranks)
+    made = comm.Create_group(chosen)
+    group.Free()
+    chosen.Free()
+    return made
+
+
+def from_firsts(comm: MPI.Intracomm, group: Group, mine: bytes) -> list[bytes]:
+    """Return what the first rank of each node brings, by node, on all ranks of `comm`. Collective.
+
+    The first ranks exchange it, and each tells its node: so no rank but these hears from another node.
+    """
+    node, found = among(comm, group.members(comm.rank)), None
+    if node.rank == 0:
+        firsts = among(comm, group.firsts)
+        lengths = np.empty(firsts.size, np.int32)
+        firsts.Allgather(np.array([len(mine)], np.int32), lengths)
+        every = np.empty(lengths.sum(), np.uint8)
+        firsts.Allgatherv(np.frombuffer(mine, np.uint8), [every, lengths])
+        firsts.Free()
+        found = lengths.tolist(), every.tobytes()
+    told, text = node.bcast(found)
+    node.Free()
+    stops = [0, *accumulate(told)]
+    return [text[start:stop] for start, stop in pairwise(stops)]

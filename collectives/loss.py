@@ -61,14 +61,14 @@ def _is_revoked(comm: Any) -> bool:
         return False
 
 
-def noticed(error: Exception, comm: Any = None) -> Exception:
+def as_rank_lost(error: Exception, comm: Any = None) -> Exception:
     """Return the RankLostError that an error of a communicator means, or the error itself if it means no loss."""
     if not is_loss(error, comm) or isinstance(error, RankLostError):
         return error
     return RankLostError(f"a rank was lost: {error}")
 
 
-def noticing(method: Callable[P, Result]) -> Callable[P, Result]:
+def raises_rank_lost(method: Callable[P, Result]) -> Callable[P, Result]:
     """Make a method raise RankLostError where MPI reports a lost rank, or that the object's `comm` is revoked."""
 
     @wraps(method)
@@ -76,13 +76,13 @@ def noticing(method: Callable[P, Result]) -> Callable[P, Result]:
         try:
             return method(*args, **kwargs)
         except Exception as error:
-            raise noticed(error, getattr(args[0], "comm", None))  # noqa: B904  the same error, or what it means
+            raise as_rank_lost(error, getattr(args[0], "comm", None))  # noqa: B904  the same error, or what it means
 
     return call
 
 
 @contextlib.contextmanager
-def regardless() -> Iterator[None]:
+def ignoring_loss() -> Iterator[None]:
     """Suppress errors that say that a rank was lost."""
     try:
         yield

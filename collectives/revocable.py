@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from collectives.loss import noticing, regardless
+from collectives.loss import ignoring_loss, raises_rank_lost
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -37,21 +37,21 @@ class Revocable:
         Then wait for the messages of this rank that are under way: they end with an error too.
         """
         for comm in filter(None, (self.comm, self._local, self._maker.cross)):
-            with regardless():
+            with ignoring_loss():
                 comm.Revoke()
         for other in self._dups:
             other.revoke()
         for plan in self._plans.values():
             plan.drain()
 
-    @noticing
-    def take_over(self, former: Sequence[Revocable], size: int, count: int) -> list[np.ndarray]:
+    @raises_rank_lost
+    def take_over(self, earlier: Sequence[Revocable], size: int, count: int) -> list[np.ndarray]:
         """Return `count` arrays of `size` float32, windows of communicators that have lost ranks, as they are.
 
-        Collective. `former` were given up by `abandon(False)`. No lost rank may run any more: it could write there.
+        Collective. `earlier` were given up by `abandon(False)`. No lost rank may run any more: it could write there.
         Return no arrays, on all ranks, where the ranks of a node do not have the same windows.
         """
-        nodes, float32 = [one.node for one in former], np.dtype(np.float32)
+        nodes, float32 = [one.node for one in earlier], np.dtype(np.float32)
         windows, processes = self.node.common(nodes, size * float32.itemsize, count)
         if not all(self.comm.allgather(len(windows) == count)):
             return []

@@ -16,23 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from collectives.arguments import INTEGERS, attempt, check_apart, is_array, is_same, shown, whole
+from collectives.arguments import INTEGERS, attempt, check_apart, check_verb, is_array, is_same, shown, whole
 from collectives.errors import ArgumentError, CollectiveError, DeviceFault
-from collectives.loss import noticing
+from collectives.loss import raises_rank_lost
+from collectives.verbs import SCHEDULED, VERBS, Verb, even_bounds
 
 if TYPE_CHECKING:
     from collectives.communicator import Communicator
 
 LANES = 2  # stages under way at once: one fills the pipeline while the one before it drains
-HOW = ("algorithm", "chain_size", "chunk_bytes", "check")
+HOW = ("algorithm", "chain_size", "chunk_bytes", "check", "numbers")
 
 
 class Staged:
-    """The collective `what` ("reduce", "bcast", "allreduce") of each of `arrays`, the stages, any number of times.
+    """The collective `what`, the name of a verb with schedules, of each of `arrays`, the stages, any number of times.
 
     Stages begin in the order of `arrays`, the same on all ranks, each once it is ready on this rank. At most `lanes`
     are under way at a time. Making the object is collective, and so is `free`. Any thread may call `ready` and
@@ -42,7 +43,9 @@ class Staged:
     - `comm`: the Communicator; each lane is a `dup` of it.
     - `arrays`: no two share memory, unless both are only read.
     - `recv`: as many arrays, which take the results; without them the results replace the contributions.
-    - `op`, `root`, `how`: as in `Communicator.reduce`. "auto" leaves out the MPI library's own collectives: they
+    - `root`: the root's rank, or a list with the root of each stage.
+    - `counts`: None, or a list with the `counts` of each stage.
+    - `op`, `how`: as in `Communicator.reduce`. "auto" leaves out the MPI library's own collectives: they
       advance one segment per poll, which is slow while a rank computes.
 
     `on_end`, if set, is called as `on_end(stage, begin, end)` when a stage ends on this rank, in seconds of the
@@ -53,7 +56,7 @@ class Staged:
     names: Sequence[str] = ()
     failure: Exception | None = None  # of an advance by a wait for something else
 
-    @noticing
+    @raises_rank_lost
     def __init__(
         self,
         comm: Communicator,
@@ -61,20 +64,31 @@ class Staged:
         arrays: Sequence[np.ndarray],
         recv: Sequence[np.ndarray] | None = None,
         op: str = "sum",
-        root: int = 0,
+        root: int | Sequence[int] = 0,
         lanes: int = LANES,
+        counts: Sequence[Sequence[int] | None] | None = None,
         **how: object,
     ):
-        given, error = attempt(lambda: _stages(arrays, recv, lanes, how))
+        given, error = attempt(lambda: _stages(what, arrays, recv, root, lanes, counts, how))
         stages, lanes = given or ([], 1)
-        error = error or attempt(lambda: _check_stages(what, stages, root, comm.rank))[1]
+        error = error or attempt(lambda: _check_stages(what, stages, comm.rank, comm.size))[1]
         self._comm, self._now, self._progress = comm, comm.now, comm.progress
         comm.agree({"the number of stages": str(len(stages)), "the number of lanes": str(lanes)}, error)
         self._lanes = [comm.dup() for _ in range(min(lanes, len(stages)))]
         try:
             self._plans = [
-                self._lanes[i % lanes].plan(what, send, into, op, root, number=i, staged=True, **how)  # type: ignore
-                for i, (send, into) in enumerate(stages)
+                self._lanes[i % lanes].plan(
+                    what,
+                    one.send,
+                    one.recv,
+                    op,
+                    one.root,
+                    number=i,
+                    staged=True,
+                    counts=one.counts,
+                    **how,  # type: ignore
+                )
+                for i, one in enumerate(stages)
             ]
         except CollectiveError as found:
             if found.alike:
@@ -210,7 +224,12 @@ class Staged:
             self._progress.wait_until(partial(self.done, stage), self)
         self.follow(stage)
 
-    @noticing
+    def give_lost(self, stage: int, vector: np.ndarray) -> None:
+        """Add what rounding a stage's messages has lost on this rank to a vector, as Plan.give_lost does."""
+        self._check(stage)
+        self._plans[stage].give_lost(vector)
+
+    @raises_rank_lost
     def free(self) -> None:
         """Free the lanes' communicators and plans. Collective.
 
@@ -251,29 +270,62 @@ class Staged:
             raise ArgumentError(f"stage {shown(stage)} is not one of {len(self._plans)}")
 
 
-def _stages(arrays: Any, recv: Any, lanes: Any, how: dict[str, Any]) -> tuple[list[tuple[Any, Any]], int]:
-    """Return the contribution and the result of each stage, and the number of lanes. Raise ArgumentError."""
+class _Stage(NamedTuple):
+    """The arguments of a stage's collective."""
+
+    send: Any
+    recv: Any
+    root: Any
+    counts: Any
+
+
+def _stages(
+    what: Any, arrays: Any, recv: Any, root: Any, lanes: Any, counts: Any, how: dict[str, Any]
+) -> tuple[list[_Stage], int]:
+    """Return the arguments of each stage, and the number of lanes. Raise ArgumentError."""
     if unknown := sorted(how.keys() - {*HOW}):
         raise ArgumentError(f"unknown argument '{unknown[0]}'; known besides Staged's own are {', '.join(HOW)}")
+    check_verb(what)
+    if not VERBS[what].is_scheduled:
+        raise ArgumentError(f"Staged has no {what}; it has {', '.join(SCHEDULED)}")
     lanes = whole("lanes", lanes, 1)
-    for name, given in (("arrays", arrays), ("recv", arrays if recv is None else recv)):
-        if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str | bytes):
-            raise ArgumentError(f"{name} must be a list of arrays, got {shown(given)}")
-    if recv is not None and len(recv) != len(arrays):
-        raise ArgumentError(f"recv has {len(recv)} arrays, for {len(arrays)} stages")
-    return [*zip(arrays, recv if recv is not None else [None] * len(arrays), strict=True)], lanes
+    if not isinstance(arrays, Sequence | np.ndarray) or isinstance(arrays, str | bytes):
+        raise ArgumentError(f"arrays must be a list of arrays, got {shown(arrays)}")
+    each = _of_each("recv", recv, len(arrays)), _roots(root, len(arrays)), _of_each("counts", counts, len(arrays))
+    return [_Stage(*stage) for stage in zip(arrays, *each, strict=True)], lanes
 
 
-def _check_stages(what: Any, stages: list[tuple[Any, Any]], root: Any, rank: int) -> None:
+def _of_each(name: str, given: Any, count: int) -> Sequence[Any]:
+    """Return an argument of each stage. Raise ArgumentError for a list of another length."""
+    if given is None:
+        return [None] * count
+    if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str | bytes):
+        raise ArgumentError(f"{name} must be a list of arrays, got {shown(given)}")
+    if len(given) != count:
+        raise ArgumentError(f"{name} has {len(given)} arrays, for {count} stages")
+    return list(given)
+
+
+def _roots(root: Any, count: int) -> Sequence[Any]:
+    """Return the root of each stage. Raise ArgumentError for a list of another length."""
+    if not isinstance(root, list | tuple):
+        return [root] * count
+    if len(root) != count:
+        raise ArgumentError(f"root has {len(root)} ranks, for {count} stages")
+    return root
+
+
+def _check_stages(what: Any, stages: list[_Stage], rank: int, size: int) -> None:
     """Raise ArgumentError where a stage on this rank writes what another uses. `plan` checks the rest."""
-    is_root = isinstance(root, INTEGERS) and rank == root
-    has_result = not is_root if what == "bcast" else is_root or what == "allreduce"
-    used = [one for i, pair in enumerate(stages) for one in _used(f"stage {i}", *pair, has_result)]
+    used = [one for i, stage in enumerate(stages) for one in _used(f"stage {i}", VERBS[what], stage, rank, size)]
     check_apart([one for one in used if is_array(one[1])])
 
 
-def _used(name: str, send: Any, recv: Any, has_result: bool) -> list[tuple[str, Any, bool]]:
+def _used(name: str, verb: Verb, stage: _Stage, rank: int, size: int) -> list[tuple[str, Any, bool]]:
     """Return the arrays that a stage uses, with their names, and whether it writes them."""
-    if not has_result or recv is None or is_same(send, recv):
-        return [(name, send, has_result)]
-    return [(name, send, False), (f"recv of {name}", recv, True)]
+    given, root = even_bounds(size, size), int(stage.root) if isinstance(stage.root, INTEGERS) else -1
+    gets, brings = (part != (0, 0) for part in (verb.result(rank, root, given), verb.contribution(rank, root, given)))
+    writes = gets and not (brings and not verb.joins and not verb.has_blocks)
+    if not writes or stage.recv is None or is_same(stage.send, stage.recv):
+        return [(name, stage.send, writes)]
+    return [(name, stage.send, False), (f"recv of {name}", stage.recv, True)]

@@ -30,11 +30,12 @@ from collectives.tuning import choosing
 from collectives.tuning.choosing import LIBRARY, Candidate, Seconds
 from collectives.tuning.modelled import model_rows
 from collectives.tuning.table import Row, Table
+from collectives.verbs import SCHEDULED, arrays_of
 
 if TYPE_CHECKING:
     from collectives.communicator import Communicator
 
-OPS = ("reduce", "bcast", "allreduce")
+OPS = tuple(SCHEDULED)
 MEMORY = {"shared": (True,), "foreign": (False,), "both": (True, False)}
 BUSY = 0.5  # runnable processes per core, before ours begin, above which the machine counts as busy
 SHORT = 1 << 16  # bytes
@@ -212,7 +213,8 @@ class Clock:
     """The seconds of one call by a candidate on the slowest rank; the same on all ranks."""
 
     def __init__(self, world: Communicator, op: str, send: np.ndarray, recv: np.ndarray):
-        self.world, self.op, self.send, self.recv = world, op, send, None if op == "bcast" else recv
+        self.world, self.op = world, op
+        self.send, self.recv = arrays_of(SCHEDULED[op], world.rank, world.size, 0, send, recv)
         self._calls: dict[Candidate, int] = {}
 
     def __call__(self, candidate: Candidate) -> float:

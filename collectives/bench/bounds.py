@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collectives.communicator import Communicator
+from collectives.verbs import SCHEDULED
 
 TRIES, LEAST_SECONDS = 5, 1e-3  # the fastest try counts; a try takes at least these seconds
 LINK_BYTES = 1 << 24  # bytes that a node sends and receives to measure its links
@@ -17,20 +18,15 @@ LINK_BYTES = 1 << 24  # bytes that a node sends and receives to measure its link
 class Bounds:
     """Lower bounds of a collective's time over the ranks of a communicator. All methods are collective.
 
-    On one node memory decides. With P ranks and n bytes every algorithm moves at least:
-
-    - reduce: (P + 1) n bytes, since it reads each contribution once and writes one result;
-    - allreduce: 2 P n bytes, since it reads each contribution once and writes P results;
-    - bcast: P n bytes, since it reads the root's data once (other ranks may read them from a shared cache) and writes
-      P - 1 copies.
+    On one node memory decides: every algorithm moves at least what `Verb.touched` says.
 
     The speed is that at which all ranks together add arrays of the same total size in place, so that caches count
     alike. In place no line is read only to be overwritten, so the bound holds. Below some 10 KB it is the time of a
     NumPy call.
 
-    Over N nodes the links decide. The root's node, or each node that gets a broadcast, receives at least n bytes: n
-    beta. In an allreduce each node sends and receives 2 n (N - 1) / N bytes. Beta is a node's time per byte while every
-    node sends to the next and receives from the one before, with the same number of ranks on each.
+    Over N nodes the links decide: a node sends or receives at least what `Verb.moved` says of N places. Beta is a
+    node's time per byte while every node sends to the next and receives from the one before, with the same number of
+    ranks on each.
     """
 
     def __init__(self, comm: Communicator):
@@ -40,12 +36,12 @@ class Bounds:
         self._beta: float | None = None
 
     def seconds(self, what: str, nbytes: int) -> float:
-        """Return the bound of a reduce, bcast or allreduce of `nbytes` bytes, in seconds."""
+        """Return the bound of a verb over `nbytes` bytes, in seconds."""
+        verb = SCHEDULED[what]
         if self.count > 1:
-            moved = 2 * (self.count - 1) / self.count if what == "allreduce" else 1.0
-            return nbytes * moved * self.beta()
+            return nbytes * verb.moved(self.count) * self.beta()
         ranks = self.comm.size
-        traffic = nbytes * {"reduce": ranks + 1, "allreduce": 2 * ranks, "bcast": ranks}[what]
+        traffic = round(nbytes * verb.touched(ranks))
         return traffic / self.bandwidth(traffic)
 
     def bandwidth(self, touched: int) -> float:

@@ -14,8 +14,9 @@ from typing import NoReturn
 from collectives.errors import ArgumentError
 from collectives.schedules.algorithms import every_name
 from collectives.tuning.table import DEVICE, is_device
+from collectives.verbs import BCAST, REDUCE, SCHEDULED
 
-BLOCKING = ("reduce", "bcast", "allreduce")
+BLOCKING = tuple(SCHEDULED)
 TYPES = {"mpi_char": "uint8", "mpi_int": "int32", "mpi_float": "float32"}
 LEAST_LIMIT, LIMIT = 1 << 20, 1 << 29  # bytes: the lowest and the default limit of a message
 LEAST, MOST = 1, 1 << 20  # bytes of a message
@@ -41,11 +42,11 @@ def parse(argv: Sequence[str] | None, rank: int) -> argparse.Namespace:
         raise ArgumentError(f"argument --algorithm: expected different names, got '{found.algorithm}'")
     if found.foreign and found.accelerator == "cuda":
         raise ArgumentError("argument --foreign: it is for host buffers; leave out -d cuda")
-    if found.type == "mpi_char" and found.what != "bcast":
+    if found.type == "mpi_char" and SCHEDULED[found.what].joins:
         raise ArgumentError(f"argument -T: {found.op} adds mpi_int or mpi_float, got mpi_char")
-    if found.in_place and found.what == "bcast":
+    if found.in_place and SCHEDULED[found.what] is BCAST:
         raise ArgumentError(f"argument -l: {found.op} has one buffer and is always in place")
-    if found.root and found.what != "reduce":
+    if found.root and SCHEDULED[found.what] is not REDUCE:
         raise ArgumentError(f"argument -k: {found.op} has no root to choose; only reduce and ireduce have, as in OSU's")
     return found
 

@@ -13,7 +13,8 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-NAMES = {"reduce": "Reduce", "bcast": "Broadcast", "allreduce": "Allreduce"}
+from collectives.verbs import SCHEDULED
+
 WIDTH = 18
 PHASES = {  # the columns of non-blocking collectives, and their fields of a row
     "Overall(us)": "overall_us",
@@ -63,7 +64,7 @@ def preamble(options: argparse.Namespace) -> str:
     """Return the lines above the sizes."""
     device = "-CUDA" if options.accelerator == "cuda" else ""
     kind, overall = ("", "") if options.blocking else ("Non-blocking ", f"# Overall = {OVERALL}\n\n")
-    title = f"\n# OSU MPI{device} {kind}{NAMES[options.what]} Latency Test v7.5\n{overall}"
+    title = f"\n# OSU MPI{device} {kind}{SCHEDULED[options.what].title} Latency Test v7.5\n{overall}"
     names = "".join(f"{name:>{width}}" for name, width, _ in columns(options, []))
     return f"{title}# Datatype: {options.type.upper()}.\n{'# Size':10}{names}"
 

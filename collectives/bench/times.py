@@ -14,6 +14,17 @@ from collectives.arguments import on_device
 from collectives.bench.options import ROTATE, TYPES
 from collectives.communicator import Communicator
 from collectives.execution.plans import Plan
+from collectives.execution.transport import message_type
+from collectives.verbs import (
+    ALLGATHER,
+    BCAST,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCHEDULED,
+    arrays_of,
+    counts_of,
+    even_bounds,
+)
 
 FEW = 8192  # bytes above which OSU makes fewer calls
 
@@ -40,8 +51,13 @@ class Case:
 
     def __init__(self, buffers: Buffers, what: str, algorithm: str, options: argparse.Namespace, chunk_bytes: int = 0):
         self.comm, self.what, self.algorithm, self.buffers = buffers.comm, what, algorithm, buffers
-        self.send, self.recv = buffers.send, None if options.in_place or what == "bcast" else buffers.recv
-        self.root, self.checks = options.root, options.validation_warmup
+        self.verb, self.root, self.checks = SCHEDULED[what], options.root, options.validation_warmup
+        self.vector = buffers.send if options.in_place or self.verb is BCAST else buffers.recv  # with the result
+        self.send, self.recv = buffers.send, None
+        if self.vector is buffers.recv and self.verb.has_blocks:
+            self.send, self.recv = arrays_of(self.verb, self.comm.rank, self.comm.size, 0, buffers.send, buffers.recv)
+        elif self.vector is buffers.recv:
+            self.recv = buffers.recv
         self.how: dict[str, Any] = {"algorithm": algorithm, "chunk_bytes": chunk_bytes or options.chunk_bytes}
         self._run = self._bound(getattr(self.comm, what))
         self.device = self.comm.device_plans.device if on_device(self.send) else None
@@ -70,11 +86,11 @@ class Case:
     def _bound(self, call: Callable[..., None]) -> Callable[[int], None]:
         """Return a function of the call's number with little around the call."""
         send, recv, at, how = self.send, self.recv, self.at, self.how
-        if self.what == "bcast":
+        if self.verb is BCAST:
             return lambda i: call(send, at(i), **how)
-        if self.what == "allreduce":
-            return lambda i: call(send, recv, **how)
-        return lambda i: call(send, recv, root=at(i), **how)
+        if self.verb is REDUCE:
+            return lambda i: call(send, recv, root=at(i), **how)
+        return lambda i: call(send, recv, **how)
 
     def start_and_finish(self, i: int) -> None:
         """Call it as a start and a wait."""
@@ -92,16 +108,17 @@ class Case:
 
     def _is_right(self, i: int) -> bool:
         """Check call number `i`."""
-        rank, size = self.comm.rank, self.comm.size
-        broadcast = self.what == "bcast"
+        rank, size, bounds = self.comm.rank, self.comm.size, even_bounds(self.vector.size, self.comm.size)
         self.buffers.recv[...] = 0
-        self.send[...] = (i + rank + 1) % 100
+        self.buffers.send[...] = (i + rank + 1) % 100
         self.run(i)
-        result = on_host(self.send if self.recv is None else self.recv)
-        known = (i + self.at(i) + 1) % 100 if broadcast else sum((i + each + 1) % 100 for each in range(size))
-        has_result = self.what != "reduce" or rank == self.at(i)
-        fine = not has_result or bool((result == known).all())
-        self.send[...] = 0  # in place, sums would grow with each call
+        known = np.zeros(self.vector.size, np.int64)
+        for each in range(size):
+            known[slice(*self.verb.contribution(each, self.at(i), bounds))] += (i + each + 1) % 100
+        part = slice(*self.verb.result(rank, self.at(i), bounds))
+        result = on_host(self.vector[part] if self.recv is None or self.recv.size == known.size else self.recv)
+        fine = bool((result == known[part]).all())
+        self.buffers.send[...] = 0  # in place, sums would grow with each call
         return bool(self.comm.comm.allreduce(fine, MPI.LAND))
 
 
@@ -110,17 +127,23 @@ class LibraryCase(Case):
 
     def __init__(self, buffers: Buffers, what: str, options: argparse.Namespace):
         super().__init__(buffers, what, "mpi", options)
-        self.call = getattr(self.comm.comm, what.capitalize())
+        self.call = getattr(self.comm.comm, what.capitalize() + "v" * (self.verb is ALLGATHER))
+        self.bounds = even_bounds(self.vector.size, self.comm.size)
         self.given: tuple[Any, Any] = self.send, self.recv  # MPI's arguments
 
     def run(self, i: int) -> None:
         """Call mpi4py's method."""
-        if self.what == "bcast":
+        if self.verb is BCAST:
             self.call(self.given[0], self.at(i))
-        elif self.what == "allreduce":
-            self.call(*self._both(True), MPI.SUM)
-        else:
+        elif self.verb is REDUCE:
             self.call(*self._both(self.comm.rank == self.at(i)), MPI.SUM, self.at(i))
+        elif self.verb is ALLGATHER:
+            send, recv = self._both(True)
+            self.call(send, [recv, (counts_of(self.bounds), self.bounds[:-1]), message_type(recv.dtype)])
+        elif self.verb is REDUCE_SCATTER:
+            self.call(*self._both(True), counts_of(self.bounds), MPI.SUM)
+        else:
+            self.call(*self._both(True), MPI.SUM)
 
     def _both(self, has_result: bool) -> tuple[Any, Any]:
         """Return the send and receive arguments."""
@@ -136,16 +159,16 @@ class DeviceLibraryCase(LibraryCase):
         assert self.device is not None
         self.stream, self.copies = self.device.current(), not self.comm.device_plans.direct
         if self.copies:
-            pinned = [self.device.pinned(self.send.nbytes).view(self.send.dtype) for _ in range(2)]
+            pinned = [self.device.pinned(self.vector.nbytes).view(self.send.dtype) for _ in range(2)]
             self.given = pinned[0], None if self.recv is None else pinned[1]
 
     def run(self, i: int) -> None:
         """Copy where needed, and call mpi4py's method."""
         is_root, (send, recv) = self.comm.rank == self.at(i), self.given
-        self._copy(send, self.send, self.what != "bcast" or is_root)
+        self._copy(send, self.send, self.verb is not BCAST or is_root)
         super().run(i)
         out, result = (self.send, send) if recv is None else (self.recv, recv)
-        self._copy(out, result, self.what == "allreduce" or is_root == (self.what == "reduce"))
+        self._copy(out, result, not self.verb.has_root or is_root == self.verb.joins)
 
     def _copy(self, target: Any, source: Any, needed: bool) -> None:
         """Copy between the device and MPI's argument, where these differ, and wait for the device."""

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from collectives.execution.operations import Operation
-from collectives.execution.transport import HostTransport, Request, Transport
+from collectives.execution.transport import Awaited, HostTransport, Rounded, Transport
 from collectives.schedules.schedule import OUT, OWN, Schedule, Step, StepKind, slots
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+FIRST = -1  # the number of the copy before the first step
 AHEAD = 4  # receives posted before their turn
 IN_FLIGHT = 1 << 19  # bytes that a rank sends before it waits for their arrival; two messages in any case
 
@@ -36,8 +37,9 @@ class Execution:
     - `op`: the reduction; None for a broadcast.
     - `transport`: that of the arrays' memory, used by no other execution; HostTransport by default.
     - `in_flight`: by default AHEAD receives, and sends up to IN_FLIGHT bytes.
+    - `start`: the element of the vector with which `out` begins, 0 for the whole vector.
 
-    Both arrays are flat, contiguous and of one type.
+    Both arrays are flat, contiguous and of one type. Where nothing is joined, `own` is copied into `out` at first.
     """
 
     def __init__(
@@ -49,13 +51,15 @@ class Execution:
         out: Any,
         transport: Transport | None = None,
         in_flight: InFlight | None = None,
+        start: int = 0,
     ):
         given = out if own is None else own
         assert given is not None
         self.comm, self.op, self.steps = comm, op, schedule.rank(comm.rank)
         self.dtype = given.dtype
-        self._places = {OWN: own, OUT: out}
-        self._requests: dict[int, Request] = {}
+        self.start, self._brought = start, slice(*schedule.contribution(comm.rank))
+        self._place(own, out)
+        self._requests: dict[int, Awaited] = {}
         self.transport: Transport = HostTransport() if transport is None else transport
         self.transport.prepare(self.dtype.itemsize * max((step.stop - step.start for step in self.steps), default=0))
         self._scratch = self.transport.empty((slots(self.steps), schedule.slot_elements), self.dtype)
@@ -73,12 +77,17 @@ class Execution:
     def over(self, own: Any, out: Any) -> Execution:
         """Return an execution of the same steps over other arrays. It shares the scratch memory: one runs at a time."""
         other = copy(self)
-        other._places = {OWN: own, OUT: out}
+        other._place(own, out)
         other.transport.prepare(0)  # the transport makes all messages again
         other._work = [other._prepare(step) for step in self.steps]
         return other
 
-    def run(self) -> Iterator[Request]:
+    def _place(self, own: Any, out: Any) -> None:
+        """Take the arrays."""
+        self._places = {OWN: own, OUT: out}
+        self._filled = (out[self._brought], own) if self.op is None and own is not None else None
+
+    def run(self) -> Iterator[Awaited]:
         """Take the steps; yield each request that must be complete before the next step.
 
         Work on a device may still be under way at the end: the transport's `follow` waits for it.
@@ -89,6 +98,8 @@ class Execution:
         self._posted = self._received = 0
         if (ready := transport.begin()) is not None:
             yield ready
+        if self._filled is not None:
+            self._keep(FIRST, transport.copy(*self._filled))
         self._post(0)
         for i, step in enumerate(self.steps):
             while self._sends and (self._sends[0] <= step.after or len(self._sends) >= transport.in_flight):
@@ -110,15 +121,21 @@ class Execution:
                     self._keep(i, transport.join(self.op, *operands))
             self._post(i + 1)
         for i in self._sends:
-            if self.steps[i].kind is StepKind.SEND:
+            if i > FIRST and self.steps[i].kind is StepKind.SEND:
                 yield self._requests[i]
 
-    def under_way(self) -> Iterator[Request]:
+    def under_way(self) -> Iterator[Awaited]:
         """Iterate over the requests of a run that was broken off, to wait for them; some may be complete."""
         while self._requests:
             yield self._requests.popitem()[1]
 
-    def _keep(self, i: int, request: Request | None) -> None:
+    def give_lost(self, vector: Any) -> None:
+        """Add what rounding has lost in this rank's messages to their elements of a vector, and keep it no longer."""
+        for step, (message, _) in zip(self.steps, self._work, strict=True):
+            if isinstance(message, Rounded):
+                message.give_lost(vector[step.start : step.stop])
+
+    def _keep(self, i: int, request: Awaited | None) -> None:
         """Keep the request of step `i`, if any, among those in the background."""
         if request is not None:
             self._requests[i] = request
@@ -153,6 +170,7 @@ class Execution:
             return [], (self._view(step.target, step), self._view(step.source, step))
         sent = step.kind is StepKind.SEND
         moved = self._view(step.source if sent else step.target if step.kind is StepKind.RECV else step.slot, step)
+        self.transport.place = step.source if sent else OUT
         message = self.transport.message(moved, sent)
         if step.kind is not StepKind.RECV_ADD:
             return message, ()
@@ -164,4 +182,5 @@ class Execution:
             return self._scratch[place, : step.stop - step.start]
         array = self._places[place]
         assert array is not None
-        return array[step.start : step.stop]
+        start = self.start if place == OUT else 0
+        return array[step.start - start : step.stop - start]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from collectives.codecs import CodecTransport
 from collectives.errors import AlgorithmError
 from collectives.execution.device.choice import DEVICE_CHUNK, INSTEAD, NCCL, DevicePlans
 from collectives.execution.device.nccl import NcclCommunicators
+from collectives.execution.library import LibraryPlan
 from collectives.execution.node import NodeComm
-from collectives.execution.operations import Operation, operation
-from collectives.execution.plans import LeaderPlan, LibraryPlan, NodePlan, Plan, Root, SchedulePlan
+from collectives.execution.node_plans import LeaderBlocksPlan, LeaderPlan, NodeBlocksPlan, NodePlan, Root
+from collectives.execution.operations import OPERATIONS, Operation, is_half, operation
+from collectives.execution.plans import Plan, SchedulePlan
 from collectives.group import Group
-from collectives.schedules.algorithms import LEADERS, Choice, make_schedule, order_for
+from collectives.schedules.algorithms import LEADERS, OTHERS, Choice, make_schedule, order_for
+from collectives.schedules.schedule import Schedule
+from collectives.verbs import VERBS, Verb, block_of, bounds_of, even_bounds
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -37,6 +43,8 @@ class Call(NamedTuple):
     chunk_bytes: int
     staged: bool = False  # whether it advances only now and then, while its ranks compute
     memory: str = "host"  # or "device"
+    counts: tuple[int, ...] = ()  # the lengths of the ranks' blocks; () for nearly equal ones
+    numbers: str = ""  # in which the elements travel; "" for their own
 
     def described(self) -> dict[str, str]:
         """Return what the ranks must agree on, by name."""
@@ -47,7 +55,22 @@ class Call(NamedTuple):
             "the type": self.dtype,
             "the number of elements": str(self.elements),
             "the algorithm": f"{self.algorithm}, chunks of {self.chunk_bytes} bytes",
+            "the numbers of messages": self.numbers or "their own",
+            "the lengths of the blocks": ", ".join(map(str, self.counts)) or "nearly equal",
         }
+
+    @property
+    def verb(self) -> Verb:
+        """Return the verb."""
+        return VERBS[self.what]
+
+    def operation(self) -> Operation | None:
+        """Return the operation, None where nothing is joined."""
+        return operation(self.op, np.dtype(self.dtype)) if self.verb.joins else None
+
+    def bounds(self, size: int) -> tuple[int, ...]:
+        """Return where the blocks of `size` ranks begin, and the end of the last one."""
+        return bounds_of(self.counts) if self.counts else even_bounds(self.elements, size)
 
     @property
     def nbytes(self) -> int:
@@ -57,7 +80,7 @@ class Call(NamedTuple):
     @property
     def is_half_sum(self) -> bool:
         """Return whether this reduces half precision, which MPI does not support."""
-        return self.what != "bcast" and self.dtype == "float16"
+        return self.verb.joins and is_half(np.dtype(self.dtype))
 
 
 class PlanMaker:
@@ -100,28 +123,42 @@ class PlanMaker:
         """Return a new plan. Raise AlgorithmError, on all ranks, for an unknown or unsuitable algorithm."""
         if call.memory == "device":
             return self._make_device(call, choice)
-        op = None if call.what == "bcast" else operation(call.op, np.dtype(call.dtype))
+        op = call.operation()
         name, chunk_bytes = choice.algorithm, call.chunk_bytes or choice.chunk_bytes or CHUNK
+        if call.numbers and call.nbytes:
+            return self._coded(call, name, chunk_bytes, op)
         if name == "mpi" and call.nbytes and call.is_half_sum:
             raise AlgorithmError(
                 f"algorithm 'mpi' can't {call.what} {call.dtype}, which MPI does not support; use another"
             )
         if name == "mpi" or not call.nbytes:
-            return LibraryPlan(self.comm, call.what, op, call.root, np.dtype(call.dtype))
+            return LibraryPlan(self.comm, call.what, op, call.root, np.dtype(call.dtype), call.bounds(self.comm.size))
         if name == "slices":
             if self.nodes > 1:
                 raise AlgorithmError(f"algorithm 'slices' works inside one node, these ranks are on {self.nodes}")
+            if call.verb.has_blocks:
+                return NodeBlocksPlan(self.node, op, call.bounds(self.comm.size))
             return NodePlan(self.node, call.what, op, call.root)
         if name.startswith(LEADERS):
             return self._leaders(call, name.removeprefix(LEADERS), chunk_bytes, op)
         if name == NCCL:
             raise AlgorithmError("algorithm 'nccl' is for arrays on GPUs, these are in host memory; use another")
-        return self._scheduled(call, name, chunk_bytes, op, call.elements, call.root, self.comm, self.group)
+        return self._scheduled(call, name, chunk_bytes, op, call.root, self.comm, self.group)
+
+    def _coded(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
+        """Return the plan of a schedule whose messages have other numbers."""
+        if name in OTHERS or name.startswith(LEADERS):
+            raise AlgorithmError(f"algorithm '{name}' can't send {call.numbers}; schedules can, such as ring and chain")
+        verb = call.verb
+        transport = CodecTransport(call.numbers, verb.spreads and not verb.has_root)
+        return self._scheduled(call, name, chunk_bytes, op, call.root, self.comm, self.group, transport)
 
     def _make_device(self, call: Call, choice: Choice) -> Plan:
         """Return a new plan for device arrays."""
         plans, dtype = self.device_plans, np.dtype(call.dtype)
-        op = None if call.what == "bcast" else operation(call.op, dtype)
+        op = call.operation()
+        if op is not None and op.name not in OPERATIONS:
+            raise AlgorithmError(f"device arrays have no {op.name}; they have {' '.join(OPERATIONS)}")
         choice = plans.choose(call.what, choice, self.nodes, dtype, call.elements)
         if choice.algorithm == "mpi":
             return plans.library(LibraryPlan(self.comm, call.what, op, call.root, dtype))
@@ -132,7 +169,7 @@ class PlanMaker:
         chunk = call.chunk_bytes or choice.chunk_bytes or DEVICE_CHUNK
         if choice.algorithm.startswith(LEADERS):
             return self._device_leaders(call, choice.algorithm.removeprefix(LEADERS), chunk, op)
-        given = (call, choice.algorithm, chunk, op, call.elements, call.root, self.comm, self.group)
+        given = (call, choice.algorithm, chunk, op, call.root, self.comm, self.group)
         return self._scheduled(*given, transport=plans.transport())
 
     def _device_leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
@@ -143,7 +180,7 @@ class PlanMaker:
             name = INSTEAD[call.what]
         if self.local.rank == root.local:
             inner, group = op and op._replace(divided=False), self.group.of_nodes()
-            given = (call, name, chunk_bytes, inner, call.elements, root.node, cross, group)
+            given = (call, name, chunk_bytes, inner, root.node, cross, group)
             between = self._scheduled(*given, transport=plans.transport())
             if isinstance(between, LibraryPlan):
                 between = plans.library(between)
@@ -155,7 +192,6 @@ class PlanMaker:
         name: str,
         chunk_bytes: int,
         op: Operation | None,
-        count: int,
         root: int,
         comm: MPI.Intracomm,
         group: Group,
@@ -163,19 +199,26 @@ class PlanMaker:
     ) -> Plan:
         """Return the plan of a schedule over the ranks of `comm`."""
         if name == "mpi":
-            return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype))
-        order = order_for(name, group, root)
+            return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype), call.bounds(comm.size))
         chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
-        schedule = make_schedule(call.what, name, group.size, count, chunk=chunk, root=root, order=order)
+        schedule = _schedule(call.what, name, group, call.elements, chunk, root, call.counts)
         return SchedulePlan(schedule, comm, op, transport)
 
     def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
         """Return the plan in which each rank of a node carries its slice between the nodes."""
         root, cross = self._root(call, name), self._crossing()
-        start, stop = self.node.slice(call.elements)
         inner = op._replace(divided=False) if op else None
         group = self.group.of_nodes()
-        between = self._scheduled(call, name, chunk_bytes, inner, stop - start, root.node, cross, group)
+        if call.verb.has_blocks:
+            bounds, local = call.bounds(self.comm.size), self.local.rank
+            parts = [block_of(rank, bounds) for rank in self._with_number(local)]
+            counts = tuple(stop - start for start, stop in parts)
+            among = call._replace(elements=sum(counts), counts=counts)
+            between = self._scheduled(among, name, chunk_bytes, inner, 0, cross, group)
+            return LeaderBlocksPlan(self.node, cross, between, op, parts, call.elements)
+        start, stop = self.node.slice(call.elements)
+        among = call._replace(elements=stop - start)
+        between = self._scheduled(among, name, chunk_bytes, inner, root.node, cross, group)
         return LeaderPlan(self.node, cross, between, call.what, op, root)
 
     def _root(self, call: Call, name: str) -> Root:
@@ -185,11 +228,26 @@ class PlanMaker:
         nodes = self.group.nodes
         return Root(nodes[call.root], nodes[: call.root].count(nodes[call.root]))
 
+    def _with_number(self, local: int) -> list[int]:
+        """Return the ranks with this number on their nodes, in the order of the nodes."""
+        nodes = self.group.nodes
+        found = [rank for rank, node in enumerate(nodes) if nodes[:rank].count(node) == local]
+        return sorted(found, key=lambda rank: nodes[rank])
+
     def _crossing(self) -> MPI.Intracomm:
         """Return the communicator of the ranks with this rank's number on their nodes, in the order of the nodes."""
         if self.cross is None:
             self.cross = split(self.comm, self.local.rank, self.group.nodes[self.comm.rank])
         return self.cross
+
+
+@lru_cache(maxsize=16)
+def _schedule(
+    what: str, name: str, group: Group, elements: int, chunk: int, root: int, counts: tuple[int, ...]
+) -> Schedule:
+    """Return the schedule over a group; plans of equal calls, such as those of buckets of one length, share one."""
+    order = order_for(name, group, root)
+    return make_schedule(what, name, group.size, elements, chunk=chunk, root=root, order=order, counts=counts or None)
 
 
 def split(comm: MPI.Intracomm, color: int, key: int = 0) -> MPI.Intracomm:

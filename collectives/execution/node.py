@@ -18,13 +18,13 @@ import numpy as np
 from collectives.errors import ArgumentError, DisagreementError
 from collectives.execution import peer
 from collectives.execution.operations import Operation, join, wide
-from collectives.execution.transport import Request
+from collectives.execution.transport import Awaited
 from collectives.execution.window import PROCESS, SharedWindow
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-Requests = Iterator[Request]
+Requests = Iterator[Awaited]
 REMEDY = "allocate it with `empty`, or use one communicator (see `dup`) for arrays from `empty` and one for others"
 BLOCK = 1 << 18  # elements: few enough for a cache, many enough that Python's share is small
 
@@ -53,7 +53,7 @@ class NodeComm:
         self.given_up: list[SharedWindow] = []  # which MPI can't free, since a rank is lost
         self._ends = False  # whether windows are freed when the process ends
         self._mine = np.empty(5, np.int64)  # bytes, and the places of two arrays
-        self._announced = np.empty((self.size, 5), np.int64)
+        self._announced = np.zeros((self.size, 5), np.int64)
         self._scratch: dict[np.dtype, tuple[np.ndarray, ...]] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -85,16 +85,16 @@ class NodeComm:
         """Return whether an array lies in a window."""
         return self._find(array)[0] >= 0
 
-    def announce(self, send: np.ndarray, recv: np.ndarray, wait: bool) -> Requests:
+    def announce(self, send: np.ndarray, recv: np.ndarray, wait: bool, nbytes: int | None = None) -> Requests:
         """Exchange the places of all ranks' arrays; afterwards `sources` and `targets` hold them.
 
-        With `wait` the call itself waits. Raise, on all ranks, DisagreementError where they differ in bytes, and
-        ArgumentError where an array is out of the other ranks' reach.
+        With `wait` the call itself waits. `nbytes`: the bytes of the vector, by default those of `send`. Raise, on all
+        ranks, DisagreementError where they differ in bytes, and ArgumentError where an array is out of reach.
         """
         from mpi4py import MPI
 
         self._sync()
-        self._mine[:] = send.nbytes, *self._find(send), *self._find(recv)
+        self._mine[:] = send.nbytes if nbytes is None else nbytes, *self._find(send), *self._find(recv)
         message = [self._mine, MPI.INT64_T], [self._announced, MPI.INT64_T]
         if wait:
             self.comm.Allgather(*message)
@@ -211,23 +211,25 @@ class NodeComm:
         """Return this rank's part of each window, bytes, also of those that were given up."""
         return [window.own for window in (*self.given_up, *self.windows)]
 
-    def common(self, former: Sequence[NodeComm], nbytes: int, count: int) -> tuple[list[SharedWindow], tuple[str, ...]]:
-        """Return so many windows of `nbytes` that one of `former` has given up, the same on all ranks, or none.
+    def common(
+        self, earlier: Sequence[NodeComm], nbytes: int, count: int
+    ) -> tuple[list[SharedWindow], tuple[str, ...]]:
+        """Return so many windows of `nbytes` that one of `earlier` has given up, the same on all ranks, or none.
 
         The second value holds the PROCESS of each rank.
         """
-        fitting = ([window for window in one.given_up if window.nbytes == nbytes] for one in reversed(former))
+        fitting = ([window for window in one.given_up if window.nbytes == nbytes] for one in reversed(earlier))
         found = next((windows[:count] for windows in fitting if len(windows) >= count), [])
         keys, processes = zip(*self.comm.allgather(([one.key for one in found], PROCESS)), strict=True)
         same = all(one == keys[0] for one in keys) and all(one.belongs_to(processes) for one in found)
         return found if same else [], processes
 
-    def take_over(self, windows: Sequence[SharedWindow], processes: Sequence[str], former: Sequence[NodeComm]) -> None:
+    def take_over(self, windows: Sequence[SharedWindow], processes: Sequence[str], earlier: Sequence[NodeComm]) -> None:
         """Go on with windows that all ranks have in `common`, which also returns the `processes`. Not collective."""
         for window in windows:
             window.narrow(processes)
         self.windows += windows
-        for one in former:
+        for one in earlier:
             one.given_up = [window for window in one.given_up if window not in windows]
 
 

@@ -8,7 +8,7 @@ An execution calls a transport's methods in the order of its steps. Each returns
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,14 +20,33 @@ if TYPE_CHECKING:
 
 @cache
 def message_type(dtype: np.dtype) -> MPI.Datatype:
-    """Return the MPI datatype of elements; half precision is sent as 16-bit integers, other unknown types as bytes."""
+    """Return the MPI datatype of elements as `as_sent` returns them; unknown types are sent as bytes."""
     from mpi4py import MPI
 
-    names = {"f4": MPI.FLOAT, "f8": MPI.DOUBLE, "f2": MPI.INT16_T, "i4": MPI.INT32_T, "i8": MPI.INT64_T}
-    return names.get(dtype.str[1:], MPI.BYTE)
+    kind = INSTEAD.get(dtype.name, dtype)
+    found: MPI.Datatype = getattr(MPI, MPI_NAMES.get(kind.str[1:], "BYTE") if kind.isnative else "BYTE")
+    return found
 
 
-class Request(Protocol):
+MPI_NAMES = {
+    **{f"{kind}{n}": f"{name}{8 * n}_T" for kind, name in (("i", "INT"), ("u", "UINT")) for n in (1, 2, 4, 8)},
+    **{"f4": "FLOAT", "f8": "DOUBLE", np.dtype(np.longdouble).str[1:]: "LONG_DOUBLE"},
+    **{"c8": "C_FLOAT_COMPLEX", "c16": "C_DOUBLE_COMPLEX", np.dtype(np.clongdouble).str[1:]: "C_LONG_DOUBLE_COMPLEX"},
+}  # by NumPy's kind and bytes
+INSTEAD: dict[str, np.dtype[Any]] = {
+    "float16": np.dtype(np.int16),
+    "bfloat16": np.dtype(np.int16),
+    "bool": np.dtype(np.uint8),
+}
+
+
+def as_sent(array: np.ndarray) -> np.ndarray:
+    """Return an array in a type that MPI has: its own, or another of the same bits."""
+    instead = INSTEAD.get(array.dtype.name)
+    return array if instead is None else array.view(instead)
+
+
+class Awaited(Protocol):
     """An operation under way: an MPI request, or work of a device."""
 
     def Test(self) -> bool:
@@ -37,10 +56,22 @@ class Request(Protocol):
         """Wait until it is complete."""
 
 
+@runtime_checkable
+class Rounded(Protocol):
+    """A message whose numbers are rounded."""
+
+    def give_lost(self, to: np.ndarray) -> None:
+        """Add what rounding has lost so far to the elements of another array, and keep it no longer."""
+
+
 class Transport(Protocol):
-    """One execution's access to a kind of memory. `in_flight` is how many steps may be in the background at a time."""
+    """One execution's access to a kind of memory. `in_flight` is how many steps may be in the background at a time.
+
+    `place` is where the elements of the next message lie: OUT, OWN or a slot.
+    """
 
     in_flight: int
+    place: int
 
     def prepare(self, nbytes: int) -> None:
         """Make room for messages of at most `nbytes` bytes. Called while nothing is under way."""
@@ -54,22 +85,22 @@ class Transport(Protocol):
     def mark(self) -> None:
         """Make the next run begin after the work that is on the calling thread's stream now."""
 
-    def begin(self) -> Request | None:
+    def begin(self) -> Awaited | None:
         """Begin a run; return what it must wait for, or None."""
 
-    def send(self, comm: MPI.Intracomm, message: Any, peer: int, tag: int, synchronous: bool) -> Request:
+    def send(self, comm: MPI.Intracomm, message: Any, peer: int, tag: int, synchronous: bool) -> Awaited:
         """Send, after all earlier copies, joins and landings. A synchronous send is complete when it has arrived."""
 
-    def receive(self, comm: MPI.Intracomm, message: Any, peer: int, tag: int) -> Request:
+    def receive(self, comm: MPI.Intracomm, message: Any, peer: int, tag: int) -> Awaited:
         """Post a receive. Receives land in the order of their posting."""
 
     def land(self, message: Any) -> None:
         """Bring a received message to its elements."""
 
-    def copy(self, target: Any, source: Any) -> Request | None:
+    def copy(self, target: Any, source: Any) -> Awaited | None:
         """Copy elements."""
 
-    def join(self, op: Operation, target: Any, source: Any, arrived: Any) -> Request | None:
+    def join(self, op: Operation, target: Any, source: Any, arrived: Any) -> Awaited | None:
         """Join elements: target = source op arrived."""
 
     def divide(self, values: Any, ranks: int) -> None:
@@ -92,6 +123,7 @@ class HostTransport:
     """Host memory, which MPI takes as it is. Copies and joins are done at once."""
 
     in_flight = 1 << 30
+    place = -1
 
     def prepare(self, nbytes: int) -> None:
         """Do nothing: MPI sends from the arrays themselves."""
@@ -102,7 +134,7 @@ class HostTransport:
 
     def message(self, view: np.ndarray, sent: bool) -> list[Any]:
         """Return the view and its MPI datatype."""
-        return [view.view(np.int16) if view.dtype == np.float16 else view, message_type(view.dtype)]
+        return [as_sent(view), message_type(view.dtype)]
 
     def mark(self) -> None:
         """Do nothing: host memory has no streams."""
@@ -127,7 +159,7 @@ class HostTransport:
 
     def join(self, op: Operation, target: np.ndarray, source: np.ndarray, arrived: np.ndarray) -> None:
         """Join elements; float16 is joined in float32."""
-        op.ufunc(source, arrived, out=target, dtype=wide(target.dtype), casting="same_kind")
+        op.join(source, arrived, target, wide(target.dtype))
 
     def divide(self, values: np.ndarray, ranks: int) -> None:
         """Divide by the number of ranks."""

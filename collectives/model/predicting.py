@@ -18,16 +18,15 @@ from collectives.errors import AlgorithmError, CollectiveError
 from collectives.execution.execute import InFlight
 from collectives.group import Group
 from collectives.model.clusters import CLUSTERS, Cluster, find_cluster
-from collectives.model.formulas import allreduce_bound, reduce_bound
 from collectives.model.network import LinkNetwork
 from collectives.model.tree_times import TreeTimes, crowded
 from collectives.schedules import registry
 from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.halving import RENUMBERED
-from collectives.schedules.registry import VERBS
 from collectives.schedules.schedule import Schedule
 from collectives.schedules.tree_steps import TreeSteps
 from collectives.simulation.events import simulate
+from collectives.verbs import REDUCE, SCHEDULED
 
 
 def predict(
@@ -141,7 +140,7 @@ def table(
     Without `algorithms` it has all of them, and S-Caffe's own forms for a reduce.
     """
     rows = [best_row(op, name, cluster, ranks, elements, itemsize) for name in algorithms or names_of(op)]
-    if op == "reduce" and 1 < ranks < MANY_RANKS and not algorithms:
+    if SCHEDULED[op] is REDUCE and 1 < ranks < MANY_RANKS and not algorithms:
         rows += [scaffe_row(name, cluster, ranks, elements, itemsize) for name in SCAFFE]
     return sorted((row for row in rows if row), key=lambda row: row.seconds)
 
@@ -149,9 +148,7 @@ def table(
 def bound(op: str, cluster: Cluster, ranks: int, n: int) -> float:
     """Return the least seconds for n bytes: the time of the slowest link that all data must cross."""
     beta = cluster.beta if ranks > cluster.ranks_per_node else cluster.beta_in
-    if op in ("reduce", "bcast"):
-        return reduce_bound(n, beta) if ranks > 1 else 0.0
-    return allreduce_bound(ranks, n, beta)
+    return SCHEDULED[op].moved(ranks) * n * beta
 
 
 def parse_bytes(text: str) -> int:
@@ -167,7 +164,7 @@ def parse_bytes(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table of predicted times."""
     parser = argparse.ArgumentParser(prog="python -m collectives.model", description=main.__doc__)
-    parser.add_argument("op", choices=VERBS)
+    parser.add_argument("op", choices=SCHEDULED)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument(
         "--bytes", type=parse_bytes, default=64 << 20, help="bytes of each rank's data, as in 64M (default: 64M)"

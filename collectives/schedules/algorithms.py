@@ -1,4 +1,4 @@
-"""Schedules by name: reduce, bcast and allreduce over trees, rings and halving."""
+"""Schedules by name: the verbs that have some, over trees, rings and halving."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.errors import AlgorithmError
 from collectives.schedules.levels import IN_TURN
-from collectives.schedules.registry import VERBS, StepInputs, find, known
+from collectives.schedules.registry import StepInputs, find, known
 from collectives.schedules.schedule import Schedule
+from collectives.verbs import bounds_of, even_bounds, scheduled
 
 if TYPE_CHECKING:
     from collectives.group import Group
@@ -41,8 +42,9 @@ def make_schedule(
     chain_size: int | None = None,
     order: Sequence[int] | None = None,
     depth: int = DEPTH,
+    counts: Sequence[int] | None = None,
 ) -> Schedule:
-    """Return the schedule of `op` ("reduce", "bcast", "allreduce") over `size` ranks.
+    """Return the schedule of `op`, the name of a verb such as "reduce", over `size` ranks.
 
     - `algorithm`: a registered name (`collectives.schedules.registry`), such as "chain", "cb-8" or "cb-8:levels".
     - `elements`: the length of the vectors; `chunk`: the most elements in a message.
@@ -50,17 +52,17 @@ def make_schedule(
     - `chain_size`: ranks in a group of a hierarchy, if the name has none.
     - `order`: the ranks by virtual rank, the root first (`Group.order`, `Group.round_robin`); a circle by default.
     - `depth`: chunks of scratch for each child, at least 2.
+    - `counts`: the lengths of the ranks' blocks; nearly equal by default. Only reduce_scatter and allgather have any.
 
     Raise AlgorithmError for an unknown name and for impossible numbers.
     """
     _check_numbers(op, size=(size, 1), elements=(elements, 0), chunk=(chunk, 1), depth=(depth, 2))
-    if op not in VERBS:
-        raise AlgorithmError(f"unknown collective '{op}'; known are {', '.join(VERBS)}")
+    bounds = _bounds(scheduled(op).name, size, elements, counts)
     order = _numbering(op, size, root, order)
     found = find(algorithm, op)
-    steps = found.steps(op, algorithm, StepInputs(order, _inverse(order), elements, chunk, depth), chain_size)
+    steps = found.steps(op, algorithm, StepInputs(order, _inverse(order), elements, chunk, depth, bounds), chain_size)
     name = algorithm if chain_size is None else f"{algorithm}, chain size {chain_size}"
-    return Schedule(op, name, size, elements, chunk, root, depth, found.slot_elements(chunk, elements), steps)
+    return Schedule(op, name, size, elements, chunk, root, depth, found.slot_elements(chunk, elements), bounds, steps)
 
 
 def check_algorithm(op: str, algorithm: str, chain_size: int | None = None) -> None:
@@ -112,6 +114,18 @@ def _numbering(op: str, size: int, root: int, order: Sequence[int] | None) -> Se
     if len(order) != size or order[0] != root or sorted(order) != list(range(size)):
         raise AlgorithmError(f"{op}: order must list each of {size} ranks once, root {root} first")
     return order
+
+
+def _bounds(op: str, size: int, elements: int, counts: Sequence[int] | None) -> Sequence[int]:
+    """Return the bounds of the ranks' blocks. Raise AlgorithmError for counts that don't make up the vector."""
+    if counts is None:
+        return even_bounds(elements, size)
+    if len(counts) != size or min(counts) < 0 or sum(counts) != elements:
+        raise AlgorithmError(
+            f"{op}: counts must be {size} numbers from 0 on with the sum {elements}, got {len(counts)} with the sum "
+            f"{sum(counts)}"
+        )
+    return bounds_of(counts)
 
 
 def _inverse(order: Sequence[int]) -> list[int]:

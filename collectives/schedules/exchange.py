@@ -1,8 +1,9 @@
 """Exchanges: the common part of the ring and of recursive halving.
 
-Both cut the vector into blocks, sum each block on one rank (reduce-scatter) and pass the sums back the same way
-(allgather). An allreduce of n bytes moves 2n(P - 1)/P bytes per rank, the minimum. The numbering decides which ranks
-are neighbours: `Group.order` for the ring, `Group.round_robin` for halving over supernodes (swCaffe, section V.A).
+Both consist of two halves, each a schedule of its own. `reduce_scatter` sums each block on one rank; `allgather` passes
+the blocks the same way. An allreduce is one after the other: of n bytes it moves 2n(P - 1)/P per rank, the minimum. The
+numbering decides which ranks are neighbours: `Group.order` for the ring, `Group.round_robin` for halving over
+supernodes (swCaffe, section V.A).
 """
 
 from __future__ import annotations
@@ -13,20 +14,26 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from collectives.schedules.registry import Algorithm, StepInputs
-from collectives.schedules.schedule import Slice, Step
+from collectives.schedules.schedule import Step
+from collectives.verbs import Slice, Verb, scheduled
 
-SUM, SHARE = 0, 1  # tags: data to be added, and sums
+SUM, SHARE = 0, 1  # the halves, and their messages' tags: data to be added, and sums
 
 
 @dataclass(frozen=True)
 class ExchangeSteps(ABC):
-    """The steps of all ranks of an exchange. `order` maps virtual ranks to ranks, `virtual` maps ranks back."""
+    """The steps of all ranks of an exchange. `order` maps virtual ranks to ranks, `virtual` maps ranks back.
+
+    `bounds` says where the ranks' blocks begin, `halves` which halves there are.
+    """
 
     order: Sequence[int]
     virtual: Sequence[int]
     elements: int
     chunk: int
     depth: int
+    bounds: Sequence[int]
+    halves: tuple[int, ...]
 
     @property
     def size(self) -> int:
@@ -37,44 +44,48 @@ class ExchangeSteps(ABC):
     def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`."""
 
-    def result(self, rank: int) -> Slice:
-        """Return the whole vector."""
-        return 0, self.elements
-
-    def _pieces(self, blocks: Sequence[Slice]) -> list[list[Slice]]:
-        """Cut each block into the same number of pieces, none longer than a chunk."""
-        longest = max(stop - start for start, stop in blocks)
-        count = max(1, -(-longest // self.chunk))
-        return [pieces(start, stop, count) for start, stop in blocks]
+    def pieces(self, part: Slice) -> list[Slice]:
+        """Cut a part of the vector into nearly equal pieces, none longer than a chunk and none empty."""
+        start, stop = part
+        return pieces(start, stop, -(-(stop - start) // self.chunk)) if start < stop else []
 
 
 class ExchangeAlgorithm(Algorithm):
     """An algorithm whose steps are an exchange."""
 
-    verbs = ("allreduce",)
-    between_nodes = ("allreduce",)
+    verbs = ("allreduce", "reduce_scatter", "allgather")
+    between_nodes = verbs
     exchange: type[ExchangeSteps]
     neighbours = False  # whether each rank sends to the next one only, so that one rank's data leaves a node
 
     def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> ExchangeSteps:
         """Return the exchange."""
-        return self.exchange(*inputs)
+        return self.exchange(*inputs, halves=halves_of(scheduled(op)))
 
     def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
         """Return the name."""
         return (self.name,)
 
-    @abstractmethod
-    def seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
-        """Return the closed form of an allreduce's time, in seconds.
+    def seconds(
+        self, verb: str, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float
+    ) -> float:
+        """Return the closed form of a verb's time, in seconds.
 
-        A message of b bytes takes `alpha` + b `beta` seconds, adding b bytes takes b `gamma`.
+        A message of b bytes takes `alpha` + b `beta` seconds, adding b bytes takes b `gamma`. Additions follow the
+        messages, as in swCaffe's equations, so that a time of many chunks is an upper bound.
         """
+        halves = halves_of(scheduled(verb))
+        adds = (ranks - 1) / ranks * nbytes * gamma * (SUM in halves)
+        return len(halves) * self.half_seconds(ranks, nbytes, chunk_bytes, alpha, beta) + adds
+
+    @abstractmethod
+    def half_seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float) -> float:
+        """Return the seconds of the messages of one half."""
 
 
-def block(elements: int, parts: int, number: int) -> Slice:
-    """Return the start and stop of block `number` of `parts` nearly equal blocks of all elements."""
-    return elements * number // parts, elements * (number + 1) // parts
+def halves_of(verb: Verb) -> tuple[int, ...]:
+    """Return the halves of an exchange for a verb."""
+    return (SUM,) * verb.joins + (SHARE,) * verb.spreads
 
 
 def pieces(start: int, stop: int, count: int) -> list[Slice]:

@@ -1,119 +1,186 @@
-"""Recursive halving and doubling: partners exchange halves, at half the distance each time: 2 log2 P rounds."""
+"""Recursive halving and doubling: partners exchange halves, at half the distance each time.
+
+A group of g ranks is divided into two, or three, nearly equal ones. Each rank sends its data of the other groups'
+blocks to its partners there and adds what it gets of its own group's. A rank without a partner spreads its data over
+several ranks. So any number of ranks ends with a block each, and takes about as long as the next power of two.
+"""
 
 from __future__ import annotations
 
-from math import log2
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from collectives.schedules.exchange import SHARE, SUM, ExchangeAlgorithm, ExchangeSteps
+from collectives.schedules.exchange import SHARE, SUM, ExchangeAlgorithm, ExchangeSteps, pieces
 from collectives.schedules.registry import register
-from collectives.schedules.schedule import OUT, OWN, Slice, Step, StepWriter, chunks
+from collectives.schedules.schedule import OUT, OWN, Step, StepWriter
+from collectives.verbs import Slice, block_of, even_bounds
 
 if TYPE_CHECKING:
     from collectives.group import Group
 
 RENUMBERED = ", renumbered"  # marks the model's row with virtual ranks taken from the supernodes in turn
+ROUND = 64  # a round more counts as much as this part of the vector
+FEW_PARTS, LONG = 4, 1 << 18  # at least so many, for vectors of so many elements
+MOST_PARTS = 16  # ranks over which one without a partner spreads its data
+
+
+class Passing(NamedTuple):
+    """What v sends to, or gets from, `peer`: the blocks [low, high) of virtual ranks, `part` of `parts` of each."""
+
+    peer: int
+    blocks: Slice
+    part: int = 0
+    parts: int = 1
 
 
 class Round(NamedTuple):
-    """One round of recursive halving: v sends the blocks [give) to `partner` and keeps the blocks [keep)."""
+    """One round of v: its transfers in the first half; in the second one they go the other way.
 
-    partner: int
-    give: Slice
-    keep: Slice
-
-
-def survivors(size: int) -> int:
-    """Return the largest power of two that is at most `size`: the number of ranks that take part in the halving."""
-    return 1 << (size.bit_length() - 1)
-
-
-def fold(v: int, size: int) -> int | None:
-    """Return the rank with which v folds where `size` is no power of two, or None.
-
-    An excess rank sends all its data to its partner before the halving and gets the result after it. Their distance is
-    a power of two, so that round-robin numbers put them into one supernode.
+    `divides`: whether it is the first round between these groups. Three groups take two rounds.
     """
-    power = survivors(size)
-    if v >= power:
-        return v - power
-    return v + power if v + power < size else None
+
+    divides: bool
+    sends: list[Passing]
+    receives: list[Passing]
 
 
-def halving(v: int, power: int) -> list[Round]:
-    """Return the rounds of v, one of `power` ranks with as many blocks; at the end it has the sum of block v.
+@cache
+def groups(size: int) -> tuple[int, ...]:
+    """Return the sizes of the groups into which so many ranks are divided: those that take the shortest time."""
 
-    The distance to the partner halves from power / 2 to 1, and so does the number of blocks sent.
+    def time(sizes: tuple[int, ...]) -> tuple[float, int]:
+        blocks, rounds = _cost(sizes)
+        return blocks + rounds * size / ROUND, len(sizes)
+
+    return min(_divisions(size), key=time)
+
+
+def cost(size: int) -> tuple[int, int]:
+    """Return the blocks that the busiest of so many ranks sends in one half, and the rounds."""
+    return _cost(groups(size)) if size > 1 else (0, 0)
+
+
+def _divisions(size: int) -> list[tuple[int, ...]]:
+    """Return the divisions into two and three nearly equal groups, large ones first."""
+    return [tuple((size + k - 1 - i) // k for i in range(k)) for k in (2, 3) if k <= size]
+
+
+def _cost(sizes: tuple[int, ...]) -> tuple[int, int]:
+    """Return the same, from this division on."""
+    blocks, rounds = cost(sizes[0])
+    return blocks + (len(sizes) - 1) * sizes[0], rounds + len(sizes) - 1
+
+
+def blocks_of_rounds(size: int) -> Iterator[int]:
+    """Yield the blocks that the busiest of so many ranks sends in each round of one half."""
+    while size > 1:
+        size, *others = groups(size)
+        yield from [size] * len(others)
+
+
+def halving(v: int, size: int, parts: int = 1) -> Iterator[Round]:
+    """Yield the rounds of v, one of `size` ranks with a block each; at the end it has the sum of block v.
+
+    A rank without a partner spreads its data over `parts` ranks, as far as there are so many.
     """
-    rounds, low, distance = [], 0, power // 2
-    while distance:
-        lower, upper = (low, low + distance), (low + distance, low + 2 * distance)
-        keep, give = (upper, lower) if v & distance else (lower, upper)
-        rounds.append(Round(v ^ distance, give, keep))
-        low, distance = keep[0], distance // 2
-    return rounds
+    low, count = 0, size
+    while count > 1:
+        division = groups(count)
+        ends = [low + sum(division[:k]) for k in range(len(division) + 1)]
+        places = [*zip(ends, ends[1:], strict=False)]
+        mine = next(k for k, (start, stop) in enumerate(places) if start <= v < stop)
+        for shift in range(1, len(places)):
+            to, source = places[(mine + shift) % len(places)], places[mine - shift]
+            yield Round(shift == 1, _over(v - places[mine][0], to, parts), _to(v, places[mine], source, parts))
+        low, count = places[mine][0], division[mine]
+
+
+def _over(number: int, to: Slice, parts: int) -> list[Passing]:
+    """Return what rank `number` of a group sends to the group `to`."""
+    start, stop = to
+    if number < stop - start:
+        return [Passing(start + number, to)]
+    several = min(stop - start, parts)
+    return [Passing(start + part, to, part, several) for part in range(several)]
+
+
+def _to(v: int, mine: Slice, source: Slice, parts: int) -> list[Passing]:
+    """Return what v, of the group `mine`, gets from the group `source`: from its partner first."""
+    number = v - mine[0]
+    found = [Passing(source[0] + number, mine)] if source[0] + number < source[1] else []
+    for other in range(source[0] + mine[1] - mine[0], source[1]):
+        found += [one._replace(peer=other) for one in _over(other - source[0], mine, parts) if one.peer == v]
+    return found
 
 
 class HalvingSteps(ExchangeSteps):
-    """Ranks beyond the largest power of two fold into others first and get the result last."""
-
-    def _blocks(self, numbers: Slice) -> Slice:
-        """Return the elements of consecutive blocks."""
-        power = survivors(self.size)
-        return self.elements * numbers[0] // power, self.elements * numbers[1] // power
+    """The rounds of the first half, then the same the other way."""
 
     def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`."""
         v, writer = self.virtual[rank], StepWriter(self.depth)
-        partner = fold(v, self.size)
-        if v >= survivors(self.size):
-            self._hand_over(writer, partner)
-        else:
-            self._halve(writer, v, partner)
-        if self.size == 1 and self.elements:
+        several = min(MOST_PARTS, self.elements // self.chunk)
+        rounds = list(halving(v, self.size, max(FEW_PARTS if self.elements >= LONG else 1, several)))
+        whole = part = OWN  # where its data of its last group's blocks are, and those of its next, smaller group's
+        for round in rounds if SUM in self.halves else ():
+            whole = part if round.divides else whole
+            part = self._sum(writer, round, whole, part)
+        for round in reversed(rounds) if SHARE in self.halves else ():
+            self._share(writer, round)
+        if self.size == 1 and self.elements and SUM in self.halves:
             writer.copy((0, self.elements))
         return writer.steps
 
-    def _hand_over(self, writer: StepWriter, partner: int | None) -> None:
-        """Send all data to the partner; receive the result."""
-        assert partner is not None
-        for chunk in chunks(0, self.elements, self.chunk):
-            writer.send(self.order[partner], SUM, chunk, OWN)
-        for chunk in chunks(0, self.elements, self.chunk):
-            writer.recv(self.order[partner], SHARE, chunk)
+    def _sum(self, writer: StepWriter, round: Round, whole: int, part: int) -> int:
+        """Send from `whole`, add what comes to what is at `part`; return where that is then."""
+        receives = [(k, peer, piece) for k, one in enumerate(round.receives) for peer, piece in self._cut([one])]
+        for send, receive in _in_turn(self._cut(round.sends), receives):
+            if send:
+                writer.send(self.order[send[0]], SUM, send[1], whole)
+            if receive:
+                k, peer, piece = receive
+                writer.recv_add(self.order[peer], SUM, piece, writer.slot(0), OUT if k else part, OUT)
+        return OUT if round.receives else part
 
-    def _halve(self, writer: StepWriter, v: int, folded: int | None) -> None:
-        """Add the folded rank's data, halve, double, and send the folded rank the result."""
-        place, rounds = OWN, halving(v, survivors(self.size))
-        if folded is not None:
-            for chunk in chunks(0, self.elements, self.chunk):
-                writer.recv_add(self.order[folded], SUM, chunk, writer.slot(0), OWN, OUT)
-            place = OUT
-        for round in rounds:
-            self._trade(writer, round, SUM, place)
-            place = OUT
-        for round in reversed(rounds):
-            self._trade(writer, Round(round.partner, give=round.keep, keep=round.give), SHARE, OUT)
-        if folded is not None:
-            for chunk in chunks(0, self.elements, self.chunk):
-                writer.send(self.order[folded], SHARE, chunk, OUT)
+    def _share(self, writer: StepWriter, round: Round) -> None:
+        """Send this rank's sums to those that it had them from, and get the others' sums."""
+        for send, receive in _in_turn(self._cut(round.receives), self._cut(round.sends)):
+            if send:
+                writer.send(self.order[send[0]], SHARE, send[1], OUT)
+            if receive:
+                writer.recv(self.order[receive[0]], SHARE, receive[1])
 
-    def _trade(self, writer: StepWriter, round: Round, tag: int, place: int) -> None:
-        """Exchange pieces with the partner; each is sent before the one before it is received."""
-        give, keep = self._pieces([self._blocks(round.give), self._blocks(round.keep)])
-        partner = self.order[round.partner]
-        for i in range(len(give) + 1):
-            if i < len(give) and give[i][0] < give[i][1]:
-                writer.send(partner, tag, give[i], place)
-            if i and keep[i - 1][0] < keep[i - 1][1]:
-                self._take(writer, partner, tag, keep[i - 1], place)
+    def _cut(self, transfers: Sequence[Passing]) -> list[tuple[int, Slice]]:
+        """Return the pieces of transfers, with their peers."""
+        return [
+            (one.peer, piece)
+            for one in transfers
+            for start, stop in self._slices(one.blocks)
+            for piece in self.pieces(pieces(start, stop, one.parts)[one.part])
+        ]
 
-    def _take(self, writer: StepWriter, partner: int, tag: int, piece: Slice, place: int) -> None:
-        """Receive a piece, and add it in the first half."""
-        if tag == SUM:
-            writer.recv_add(partner, tag, piece, writer.slot(0), place, OUT)
-        else:
-            writer.recv(partner, tag, piece)
+    def _slices(self, blocks: Slice) -> list[Slice]:
+        """Return the parts of the vector that hold the blocks of consecutive virtual ranks.
+
+        With both halves any rank may have any block: those of consecutive virtual ranks then lie side by side.
+        """
+        if len(self.halves) > 1:
+            bounds = even_bounds(self.elements, self.size)
+            return [(bounds[blocks[0]], bounds[blocks[1]])]
+        found: list[Slice] = []
+        for start, stop in sorted(block_of(self.order[v], self.bounds) for v in range(*blocks)):
+            if found and found[-1][1] == start:
+                found[-1] = found[-1][0], stop
+            elif start < stop:
+                found.append((start, stop))
+        return found
+
+
+def _in_turn(sends: Sequence[Any], receives: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield each send with the receive before it: a rank sends a piece before it waits for the one before."""
+    return zip_longest(sends, [None, *receives])
 
 
 @register
@@ -122,24 +189,18 @@ class HalvingAlgorithm(ExchangeAlgorithm):
 
     name = "halving"
     about = "partners exchange halves, each time at half the distance; over supernodes as in swCaffe, section V.A"
-    rounds = "2 n (P - 1) / P, at least 2 log P"
-    likely = {"allreduce": 1}
+    rounds = "n (P - 1) / P of each half, at least log P"
+    likely = {"allreduce": 1, "reduce_scatter": 1, "allgather": 1}
     exchange = HalvingSteps
 
     def modelled(self, verb: str) -> tuple[str, ...]:
         """Return the name with both numberings of the ranks."""
         return (self.name, self.name + RENUMBERED)
 
-    def seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float) -> float:
-        """Return swCaffe's equations 3 and 4 within one supernode, and the latencies of the chunks.
-
-        As in the equations, additions follow the messages, so that a time of many chunks is an upper bound:
-        `scaffe.simulation.closed_forms` hides a chunk's addition behind the next chunk, as devices do. This form ranks
-        algorithms for the tables of tuning, of nodes without GPUs, and `ring_time` beside it adds the same way.
-        """
-        one_way = log2(ranks) * alpha + (ranks - 1) * beta * nbytes / ranks
-        adds = (ranks - 1) / ranks * nbytes * gamma
-        return 2 * (nbytes // chunk_bytes) * alpha + (one_way + adds) + one_way
+    def half_seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float) -> float:
+        """Return swCaffe's equations 3 and 4 within one supernode, and the latencies of the chunks."""
+        blocks, rounds = cost(ranks)
+        return (nbytes // chunk_bytes + rounds) * alpha + blocks / ranks * nbytes * beta
 
     def order(self, group: Group, root: int) -> list[int]:
         """Return the ranks taken from the supernodes in turn (swCaffe, section V.A)."""

@@ -13,9 +13,10 @@ from collectives.errors import AlgorithmError
 from collectives.schedules.chain import Chain
 from collectives.schedules.hierarchy import Hierarchy
 from collectives.schedules.registry import Algorithm, StepInputs, register
-from collectives.schedules.schedule import OUT, OWN, Slice, Step, StepWriter, chunks
+from collectives.schedules.schedule import OUT, OWN, Step, StepWriter, chunks
 from collectives.schedules.tree_algorithm import make_trees
 from collectives.schedules.trees import Tree
+from collectives.verbs import Slice
 
 IN_TURN = ":levels"
 
@@ -30,10 +31,6 @@ class LevelSteps:
     elements: int
     chunk: int
     depth: int
-
-    def result(self, rank: int) -> Slice:
-        """Return the whole vector on the root."""
-        return (0, self.elements) if self.virtual[rank] == 0 else (0, 0)
 
     def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`, level by level."""
@@ -113,4 +110,4 @@ class LevelsAlgorithm(Algorithm):
         trees = make_trees(name.removesuffix(IN_TURN), len(inputs.order), chain_size)
         if len(trees) > 1:
             raise AlgorithmError(self.refusal(op, name))
-        return LevelSteps(trees[0], *inputs)
+        return LevelSteps(trees[0], *inputs.whole)

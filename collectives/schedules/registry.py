@@ -20,7 +20,6 @@ from collectives.schedules.schedule import Steps
 if TYPE_CHECKING:
     from collectives.group import Group
 
-VERBS = ("reduce", "bcast", "allreduce")
 UNLIKELY = 99
 
 
@@ -28,7 +27,7 @@ class StepInputs(NamedTuple):
     """What an algorithm computes the steps of a rank from.
 
     `order` maps virtual ranks to ranks, `virtual` maps ranks back. `elements` is the vectors' length, `chunk` the most
-    elements in a message, `depth` the chunks of scratch for each child.
+    elements in a message, `depth` the chunks of scratch for each child. `bounds` says where the ranks' blocks begin.
     """
 
     order: Sequence[int]
@@ -36,6 +35,12 @@ class StepInputs(NamedTuple):
     elements: int
     chunk: int
     depth: int
+    bounds: Sequence[int]
+
+    @property
+    def whole(self) -> tuple[Sequence[int], Sequence[int], int, int, int]:
+        """Return what an algorithm without blocks needs: all but the bounds."""
+        return self[:5]
 
 
 class Algorithm(ABC):

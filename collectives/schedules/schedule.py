@@ -7,8 +7,9 @@ that one rank of 100,000 costs what one of 8 does.
 **Memory.** A rank has two vectors of `elements`: OWN, its contribution, which is only read, and OUT. They may be the
 same memory (in place). It also has scratch slots 0, 1, ... of `slot_elements` each, at most 2 `depth` of them;
 `slots(steps)` returns their number. A step's [start, stop) counts elements of the vectors; in a slot the same data is
-at [0, stop - start). A broadcast has OUT alone, which the root brings filled. OUT is needed where `uses_out(steps)`
-is true: also on ranks without a result on which halving, or S-Caffe's levels, keep sums.
+at [0, stop - start). A verb that only moves has OUT alone, in which each rank brings its contribution. OUT is needed
+where `uses_out(steps)` is true, and outside a rank's result where `extent_of_out` reaches beyond it: there halving, or
+S-Caffe's levels, keep sums.
 
 **Steps** ("add" stands for the operation that reduces):
 
@@ -35,14 +36,14 @@ Two receives and two sends in flight are enough; more hide more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from collectives.errors import AlgorithmError
+from collectives.verbs import SCHEDULED, Slice, Verb
 
-Slice = tuple[int, int]
 OWN, OUT = -2, -1  # places of data; 0 and above are scratch slots
 
 
@@ -85,21 +86,19 @@ def _name(place: int) -> str:
 
 
 class Steps(Protocol):
-    """The steps of every rank, and the slice of OUT that holds its result; an algorithm makes them."""
+    """The steps of every rank; an algorithm makes them."""
 
     def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`."""
 
-    def result(self, rank: int) -> Slice:
-        """Return the start and stop of the result on `rank`, (0, 0) where there is none."""
-
 
 @dataclass(frozen=True)
 class Schedule:
-    """A collective `op` ("reduce", "bcast", "allreduce") by `algorithm` on `size` ranks.
+    """A collective `op`, the name of a verb, by `algorithm` on `size` ranks.
 
     - `elements`: the length of the vectors; `chunk`: the most elements in a message.
     - `root`: the root's rank.
+    - `bounds`: where the ranks' blocks begin, and the end of the last one.
     - `depth`: chunks of scratch for each child whose data a rank adds chunk by chunk.
     - `slot_elements`: the length of a scratch slot.
     - `steps`: the steps of every rank.
@@ -113,17 +112,34 @@ class Schedule:
     root: int
     depth: int
     slot_elements: int
+    bounds: Sequence[int] = field(repr=False)
     steps: Steps = field(repr=False, compare=False)
+    _last: dict[int, list[Step]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def rank(self, rank: int) -> list[Step]:
-        """Return the steps of `rank`, computed at each call. Raise AlgorithmError for a rank that does not exist."""
+        """Return the steps of `rank`, which are the caller's to read. Raise AlgorithmError for one that does not exist.
+
+        Those of the last rank are kept: a ring over 10,000 ranks has 40,000 steps, which take a second to write.
+        """
         if not 0 <= rank < self.size:
             raise AlgorithmError(f"rank {rank} of a schedule for {self.size} ranks")
-        return self.steps.of(rank)
+        if rank not in self._last:
+            self._last.clear()
+            self._last[rank] = self.steps.of(rank)
+        return self._last[rank]
 
     def result(self, rank: int) -> Slice:
         """Return the slice [start, stop) of OUT that holds the result on `rank`; the rest of OUT is undefined."""
-        return self.steps.result(rank)
+        return self.verb.result(rank, self.root, self.bounds)
+
+    def contribution(self, rank: int) -> Slice:
+        """Return the slice of the vector that `rank` brings: in OWN, or in OUT where nothing is joined."""
+        return self.verb.contribution(rank, self.root, self.bounds)
+
+    @property
+    def verb(self) -> Verb:
+        """Return the verb."""
+        return SCHEDULED[self.op]
 
     def __str__(self) -> str:
         """Return every step of every rank, one a line."""
@@ -140,11 +156,18 @@ def slots(steps: Iterable[Step]) -> int:
 
 def uses_out(steps: Iterable[Step]) -> bool:
     """Return whether the steps touch OUT."""
+    return any(map(_touches_out, steps))
+
+
+def extent_of_out(steps: Iterable[Step]) -> Slice:
+    """Return the least slice of OUT that holds all elements which the steps touch."""
+    parts = [step[3:5] for step in steps if _touches_out(step)]
+    return min((start for start, _ in parts), default=0), max((stop for _, stop in parts), default=0)
+
+
+def _touches_out(step: Step) -> bool:
     writers = (StepKind.RECV, StepKind.RECV_ADD, StepKind.COPY)
-    return any(
-        (step.kind in writers and step.target == OUT) or (step.kind is not StepKind.RECV and step.source == OUT)
-        for step in steps
-    )
+    return (step.kind in writers and step.target == OUT) or (step.kind is not StepKind.RECV and step.source == OUT)
 
 
 def chunks(start: int, stop: int, chunk: int) -> Iterator[Slice]:

@@ -11,6 +11,7 @@ from collectives.schedules.registry import Algorithm, StepInputs, find
 from collectives.schedules.schedule import Steps
 from collectives.schedules.tree_steps import TreeSteps
 from collectives.schedules.trees import Tree
+from collectives.verbs import scheduled
 
 MOST_DIGITS = 9  # of a number in a name
 
@@ -64,8 +65,8 @@ class TreeAlgorithm(Algorithm):
 
     def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> Steps:
         """Return the steps over the trees."""
-        trees = self.trees(name, len(inputs.order), chain_size)
-        return TreeSteps(trees, *inputs, up=op != "bcast", down=op != "reduce")
+        trees, verb = self.trees(name, len(inputs.order), chain_size), scheduled(op)
+        return TreeSteps(trees, *inputs.whole, up=verb.joins, down=verb.spreads)
 
 
 def numbers(name: str) -> list[int]:

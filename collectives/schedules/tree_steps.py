@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from collectives.schedules.exchange import block
-from collectives.schedules.schedule import OUT, OWN, Slice, Step, StepWriter, chunks
+from collectives.schedules.schedule import OUT, OWN, Step, StepWriter, chunks
 from collectives.schedules.trees import Tree
+from collectives.verbs import Slice, block_of, even_bounds
 
 UP, DOWN = 0, 1  # tags of an allreduce's two directions
 LANES = 2  # tags of each tree
@@ -29,10 +29,6 @@ class TreeSteps:
     up: bool
     down: bool
 
-    def result(self, rank: int) -> Slice:
-        """Return the whole vector, after a reduce on the root alone."""
-        return (0, self.elements) if self.down or self.virtual[rank] == 0 else (0, 0)
-
     def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`: first all chunks up, then all chunks down."""
         v, writer = self.virtual[rank], StepWriter(self.depth)
@@ -49,7 +45,7 @@ class TreeSteps:
 
     def slices(self, lane: int) -> list[Slice]:
         """Return the chunks that go over tree number `lane`."""
-        return list(chunks(*block(self.elements, len(self.trees), lane), self.chunk))
+        return list(chunks(*block_of(lane, even_bounds(self.elements, len(self.trees))), self.chunk))
 
     def _turns(self, v: int, lag: Callable[[Tree, int], int]) -> Iterator[tuple[int, Slice]]:
         """Yield chunks in order of time: a rank gets chunk k of a tree in round k + `lag`.

@@ -23,7 +23,7 @@ import numpy as np
 
 from collectives.errors import ScheduleError
 from collectives.execution.execute import InFlight
-from collectives.execution.transport import Request
+from collectives.execution.transport import Awaited
 
 Channel = tuple[int, int, Hashable]  # source, destination, tag
 Halves: TypeAlias = "deque[tuple[SimulatedRequest, np.ndarray]]"  # ends of messages, with their elements
@@ -184,7 +184,7 @@ class Network:
         """Schedule `move` for some later time; it completes the requests `ends`."""
         self._movable.append((move, ends))
 
-    def run(self, ranks: Sequence[Iterator[Request]]) -> None:
+    def run(self, ranks: Sequence[Iterator[Awaited]]) -> None:
         """Run all ranks to their ends. Raise ScheduleError where they wait forever, or leave a request."""
         ready, awaited = list(range(len(ranks))), dict[int, SimulatedRequest]()
         while ready or self._movable:
@@ -201,7 +201,7 @@ class Network:
             waits = "; ".join(f"rank {rank} {end.waits_for}" for rank, end in sorted(awaited.items())[:4])
             raise ScheduleError(f"{len(awaited)} ranks wait forever: {waits}")
 
-    def _go_on(self, rank: int, ranks: Sequence[Iterator[Request]], awaited: dict[int, SimulatedRequest]) -> None:
+    def _go_on(self, rank: int, ranks: Sequence[Iterator[Awaited]], awaited: dict[int, SimulatedRequest]) -> None:
         """Run a rank until it has to wait."""
         if rank in awaited:
             awaited.pop(rank).learn()

@@ -28,8 +28,9 @@ from collectives.errors import ScheduleError
 from collectives.execution.execute import Execution, InFlight
 from collectives.execution.operations import OPERATIONS
 from collectives.execution.transport import HostTransport
-from collectives.schedules.schedule import Schedule, Slice, Step, StepKind
+from collectives.schedules.schedule import Schedule, Step, StepKind
 from collectives.simulation.adversary import Channel, EagerDelivery, LazyDelivery, Network, RandomDelivery
+from collectives.verbs import Slice
 
 Counts = NDArray[np.int64]  # (cells x P): how often each rank's contribution is in each cell
 JUNK = np.int64(-(1 << 40))  # the content of unwritten memory: no sum of it looks like a count
@@ -49,10 +50,9 @@ def check(schedule: Schedule, in_flight: InFlight | None = None, seed: int = 0) 
     _check_messages(parts)
     for rank, steps in enumerate(parts):
         _check_overwriting(rank, steps, cells)
-    _check_coverage(schedule)
     counted = cells.schedule(schedule, parts)
     for order, in_place in ((LazyDelivery(), True), (EagerDelivery(), False), (RandomDelivery(seed), True)):
-        _check_result(counted, Network(schedule.size, order, in_flight), in_place and schedule.op != "bcast")
+        _check_result(counted, Network(schedule.size, order, in_flight), in_place and schedule.verb.joins)
 
 
 class Cells:
@@ -60,7 +60,7 @@ class Cells:
 
     def __init__(self, schedule: Schedule, parts: Sequence[Sequence[Step]]) -> None:
         ends = {end for steps in parts for step in steps for end in (step.start, step.stop)}
-        ends |= {end for rank in range(schedule.size) for end in schedule.result(rank)}
+        ends |= {0, schedule.elements, *schedule.bounds}
         if min(ends) < 0 or max(ends) > schedule.elements:
             raise ScheduleError(f"a step reaches beyond the {schedule.elements} elements: {min(ends)} to {max(ends)}")
         longest = max((step.stop - step.start for steps in parts for step in steps if _slots(step)), default=0)
@@ -72,9 +72,9 @@ class Cells:
         """Return the same schedule with cells for elements."""
         number = self._number
         cells = [[s._replace(start=number[s.start], stop=number[s.stop]) for s in part] for part in parts]
-        ends = (schedule.result(rank) for rank in range(schedule.size))
-        counted = _Counted(cells, [(number[start], number[stop]) for start, stop in ends], list(number))
-        return replace(schedule, elements=len(self), slot_elements=len(self), steps=counted)
+        counted, length = _Counted(cells, list(number)), number[schedule.elements]
+        bounds = [number[end] for end in schedule.bounds]
+        return replace(schedule, elements=length, slot_elements=max(length, 1), bounds=bounds, steps=counted)
 
     def __len__(self) -> int:
         return len(self._number)
@@ -162,16 +162,11 @@ class _Counted:
     """The steps of a schedule of cells. `starts` has the first element of each cell."""
 
     parts: Sequence[list[Step]]
-    blocks: Sequence[Slice]
     starts: Sequence[int]
 
     def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`."""
         return self.parts[rank]
-
-    def result(self, rank: int) -> Slice:
-        """Return the cells of the result on `rank`."""
-        return self.blocks[rank]
 
 
 class Ledger(HostTransport):
@@ -209,17 +204,19 @@ def _check_result(schedule: Schedule, network: Network, in_place: bool) -> None:
     weights = schedule.elements + np.arange(schedule.elements)  # no sum of several is one of them
     owns, outs = _vectors(schedule, weights, in_place)
     network.run([_execution(schedule, network, rank, owns[rank], outs[rank]) for rank in range(schedule.size)])
-    expected = np.ones(schedule.size, np.int64)
-    if schedule.op == "bcast":
-        expected[:] = np.arange(schedule.size) == schedule.root
+    expected = np.zeros((schedule.elements, schedule.size), np.int64)
+    for rank in range(schedule.size):
+        expected[slice(*schedule.contribution(rank)), rank] = 1
     for rank, (own, out) in enumerate(zip(owns, outs, strict=True)):
         start, stop = schedule.result(rank)
-        wrong = np.argwhere(out[start:stop] != np.outer(weights[start:stop], expected))
+        wrong = np.argwhere(out[start:stop] != weights[start:stop, None] * expected[start:stop])
         if len(wrong):
             cell, of = wrong[0]
             found = _found(of, out[start + cell, of], weights[start + cell])
             element = schedule.steps.starts[start + cell]  # type: ignore[attr-defined]
-            raise ScheduleError(f"the result on rank {rank} has at {element} {found} instead of {expected[of]}")
+            raise ScheduleError(
+                f"the result on rank {rank} has at {element} {found} instead of {expected[start + cell, of]}"
+            )
         if not in_place and (np.delete(own, rank, 1).any() or (own[:, rank] != weights).any()):
             raise ScheduleError(f"rank {rank} has written to its contribution")
 
@@ -233,14 +230,15 @@ def _vectors(schedule: Schedule, weights: Counts, in_place: bool) -> tuple[list[
     if in_place:
         return owns, owns
     outs = [np.full(shape, JUNK) for _ in owns]
-    if schedule.op == "bcast":
-        outs[schedule.root][...] = owns[schedule.root]
+    for rank, out in enumerate(outs if not schedule.verb.joins else ()):
+        part = slice(*schedule.contribution(rank))
+        out[part] = owns[rank][part]
     return owns, outs
 
 
 def _execution(schedule: Schedule, network: Network, rank: int, own: Counts, out: Counts) -> Any:
     """Return one rank's execution on the network."""
-    op = None if schedule.op == "bcast" else OPERATIONS["sum"]
+    op = OPERATIONS["sum"] if schedule.verb.joins else None
     memory = Ledger(rank, schedule.size)
     execution = Execution(schedule, network.comm(rank), op, own if op else None, out, memory, network.in_flight)  # type: ignore
     return execution.run()
@@ -253,10 +251,3 @@ def _found(of: int, value: int, weight: int) -> str:
     if value % weight:
         return f"the contribution of rank {of} to other elements"
     return f"the contribution of rank {of} {value // weight} times"
-
-
-def _check_coverage(schedule: Schedule) -> None:
-    """Check that the result is on the ranks that the collective defines."""
-    whole, parts = (0, schedule.elements), [schedule.result(rank) for rank in range(schedule.size)]
-    if any(parts[rank] != whole for rank in ([schedule.root] if schedule.op == "reduce" else range(schedule.size))):
-        raise ScheduleError(f"{schedule.op}: the result is not on all ranks that should have it")

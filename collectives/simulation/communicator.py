@@ -5,7 +5,7 @@ Its plans run the executions of the schedules that a Communicator would run. Arr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +48,16 @@ class Chooser:
             algorithm, tuned, _ = self.choose(what, nbytes)
         return Choice(algorithm, chunk_bytes or tuned or self._chunk_bytes)
 
-    def _schedule(self, what: str, algorithm: str, nbytes: int, itemsize: int, chunk_bytes: int, root: int) -> Schedule:
+    def _schedule(
+        self,
+        what: str,
+        algorithm: str,
+        nbytes: int,
+        itemsize: int,
+        chunk_bytes: int,
+        root: int,
+        counts: tuple[int, ...] | None = None,
+    ) -> Schedule:
         """Return the schedule of a collective. Raise AlgorithmError for an algorithm without one."""
         choice = self.choice(what, algorithm, nbytes, chunk_bytes)
         name, chunk, _ = choice
@@ -60,8 +69,8 @@ class Chooser:
             raise AlgorithmError(
                 f"'{name}' is no schedule, so it can't be simulated; known are {known(what)}"
             ) from None
-        elements = max(1, chunk // itemsize)
-        return make_schedule(what, name, self.group.size, nbytes // itemsize, chunk=elements, root=root, order=order)
+        size, count, elements = self.group.size, nbytes // itemsize, max(1, chunk // itemsize)
+        return make_schedule(what, name, size, count, chunk=elements, root=root, order=order, counts=counts)
 
 
 class SimulatedCommunicator:
@@ -99,6 +108,14 @@ class SimulatedCommunicator:
         """Broadcast from the root."""
         self.plan("bcast", array, root=root, **how).run()
 
+    def reduce_scatter(self, send: np.ndarray, recv: Any = None, **how: Any) -> None:
+        """Reduce, and give each rank its block."""
+        self.plan("reduce_scatter", send, **how).run()
+
+    def allgather(self, array: np.ndarray, recv: Any = None, **how: Any) -> None:
+        """Give all ranks the blocks of all."""
+        self.plan("allgather", array, **how).run()
+
     def plan(
         self,
         what: str,
@@ -111,10 +128,19 @@ class SimulatedCommunicator:
         chunk_bytes: int = 0,
         number: int = 0,
         staged: bool = False,
+        counts: Sequence[int] | None = None,
     ) -> SimulatedPlan:
         """Return the plan of a collective. Equal ones share one, since a communicator runs one at a time."""
         name = with_chain_size(algorithm, chain_size)
-        key = what, name, int(send.nbytes), send.dtype.itemsize, chunk_bytes, root
+        key = (
+            what,
+            name,
+            int(send.nbytes),
+            send.dtype.itemsize,
+            chunk_bytes,
+            root,
+            None if counts is None else tuple(counts),
+        )
         if key not in self._plans:
             schedule = self.chooser.schedule(*key)
             self._plans[key] = SimulatedPlan(schedule, SimulatedEnds(self, send.dtype.itemsize), send.dtype)
@@ -126,7 +152,7 @@ class SimulatedPlan(Plan):
 
     def __init__(self, schedule: Schedule, ends: SimulatedEnds, dtype: np.dtype):
         self.schedule, self._owner = schedule, ends.owner
-        op = None if schedule.op == "bcast" else OPERATIONS["sum"]
+        op = OPERATIONS["sum"] if schedule.verb.joins else None
         lengths: Any = Lengths(dtype)
         self._execution = Execution(schedule, ends, op, lengths, lengths, ends)  # type: ignore[arg-type]
 

@@ -20,7 +20,7 @@ import numpy as np
 from collectives.errors import ScheduleError
 from collectives.execution.execute import Execution, InFlight
 from collectives.execution.operations import OPERATIONS, Operation
-from collectives.execution.transport import HostTransport, Request
+from collectives.execution.transport import Awaited, HostTransport
 from collectives.schedules.schedule import Schedule
 
 SAME = 1 + 1e-12  # times closer than this factor are one time, computed in two ways
@@ -98,12 +98,12 @@ class _SimulatedRank(HostTransport):
         self.awaited: Message | None = None
         self.ended = False
         self._messages = 0
-        self._run: Iterator[Request] = iter(())
+        self._run: Iterator[Awaited] = iter(())
 
     def begin_steps(self, schedule: Schedule, in_flight: InFlight) -> None:
         """Run the execution until it waits."""
         array = Lengths()
-        op = None if schedule.op == "bcast" else OPERATIONS["sum"]
+        op = OPERATIONS["sum"] if schedule.verb.joins else None
         self._run = Execution(schedule, self, op, array, array, self, in_flight).run()  # type: ignore[arg-type]
         self.advance()
 

@@ -21,13 +21,12 @@ from collectives.model.tree_times import TreeTimes, crowded
 from collectives.schedules import registry
 from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.exchange import ExchangeAlgorithm
-from collectives.schedules.ring import ring_time
 from collectives.schedules.tree_algorithm import TreeAlgorithm
 from collectives.schedules.tree_steps import TreeSteps
 from collectives.tuning.choosing import LIBRARY, Candidate, Seconds, rows
 from collectives.tuning.table import FABRIC, TCP, Row, Shape
+from collectives.verbs import ALLREDUCE, BCAST, SCHEDULED
 
-OPS = ("reduce", "bcast", "allreduce")
 NODES = (2, 4, 8, 32, 128, 1024)
 RANKS = (1, 2, 4, 8)
 LEAST, LEAST_BETWEEN, MOST = 256 << 10, 64 << 10, 64 << 20  # bytes
@@ -61,7 +60,7 @@ def shapes(cluster: Cluster) -> list[Shape]:
 def shape_rows(cluster: Cluster, shape: Shape) -> list[Row]:
     """Return the rows for one shape of a job on a cluster."""
     found = []
-    for op in OPS:
+    for op in SCHEDULED:
         sizes = _sizes(op, shape.nodes)
         for shared in (True, False):
             places = {n: ModelledTimes(cluster, shape, shared, op, n) for n in sizes}
@@ -100,7 +99,8 @@ class ModelledTimes:
     def _slices(self) -> float:
         """Return the seconds of `slices`: what each rank reads and writes, by all cores together."""
         ranks, c = self.ranks, self.cluster
-        passes = {"reduce": ranks + 1, "bcast": 2 * (ranks - 1), "allreduce": 2 * ranks}[self.op]
+        verb = SCHEDULED[self.op]
+        passes = verb.touched(ranks) if verb.joins else 2 * (ranks - 1)  # all but one rank read, and write
         return c.sync + self.n * passes * c.memory * (1 if self.shared else c.foreign)
 
     def _between(self, cluster: Cluster, size: int, n: int) -> dict[Candidate, float]:
@@ -119,7 +119,7 @@ class ModelledTimes:
         assert isinstance(each, ExchangeAlgorithm)
         if cluster.ranks_per_node > 1 and not each.neighbours:
             return chunk, 0.0
-        return chunk, each.seconds(size, n, chunk, cluster.alpha, cluster.beta, cluster.gamma)
+        return chunk, each.seconds(self.op, size, n, chunk, cluster.alpha, cluster.beta, cluster.gamma)
 
     def _tree(self, name: str, cluster: Cluster, size: int, n: int) -> tuple[int, float]:
         """Return the chunk and the seconds of a schedule over one tree."""
@@ -141,12 +141,19 @@ class ModelledTimes:
             rounds = binomial_time(self.nodes, c.alpha + n * (c.beta * two_way + gamma))
             return rounds + binomial_time(self.ranks, c.alpha_in + n * (c.beta_in * two_way_in + gamma))
 
-        if self.op == "reduce":
+        verb = SCHEDULED[self.op]
+        if not verb.spreads and verb.has_root:
             return tree(c.gamma)
         link = c if self.nodes > 1 else replace(c, alpha=c.alpha_in, beta=c.beta_in, two_way=BOTH_WAYS)
-        exchanged = replace(link, beta=link.beta * link.two_way, gamma=c.gamma if self.op == "allreduce" else 0.0)
-        whole = tree(0.0) if self.op == "bcast" else tree(c.gamma, c.two_way, BOTH_WAYS)
-        return min(whole, ring_time(size, n, n, exchanged.alpha, exchanged.beta, exchanged.gamma))
+        way = ALLREDUCE if verb is BCAST else verb  # a broadcast is a scatter and an allgather
+        ring = registry.find("ring")
+        assert isinstance(ring, ExchangeAlgorithm)
+        exchange = ring.seconds(
+            way.name, size, n, n, link.alpha, link.beta * link.two_way, c.gamma if verb.joins else 0.0
+        )
+        if verb.has_blocks:
+            return exchange
+        return min(tree(0.0) if verb is BCAST else tree(c.gamma, c.two_way, BOTH_WAYS), exchange)
 
 
 @cache
@@ -160,7 +167,7 @@ def _tree(op: str, name: str, size: int, n: int, chunk: int, cluster: Cluster) -
 
 def _sizes(op: str, nodes: int) -> list[int]:
     """Return the sizes of the table, each twice, or between nodes four times, the one before."""
-    found = [LEAST_BETWEEN if nodes > 1 and op != "allreduce" else LEAST]
+    found = [LEAST_BETWEEN if nodes > 1 and SCHEDULED[op].has_root else LEAST]
     while found[-1] * (by := 2 if nodes == 1 else 4) <= MOST:
         found.append(found[-1] * by)
     return found

@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 from collectives.errors import ArgumentError
 from collectives.schedules.algorithms import Choice
+from collectives.verbs import SCHEDULED
 
 SHIPPED = Path(__file__).parent / "tables" / "shipped.json"
 DEVICES = Path("/sys/class/infiniband")
 TCP, FABRIC = "tcp", "fabric"
-OWN = {"reduce": ("binomial", "chain"), "bcast": ("binomial", "chain"), "allreduce": ("halving", "ring")}
+TREES, EXCHANGES = ("binomial", "chain"), ("halving", "ring")  # for short and for long messages
 LARGE = 1 << 18  # bytes from which on the second of these replaces what the MPI library can't do
 DEVICE = "is a device or a pipe; name a file"
 
@@ -139,7 +140,7 @@ class Table:
 
 def instead(op: str, nbytes: int) -> str:
     """Return the schedule that replaces the MPI library's own collective where that can't be used."""
-    return OWN[op][nbytes >= LARGE]
+    return (TREES if SCHEDULED[op].has_root else EXCHANGES)[nbytes >= LARGE]
 
 
 def load(path: str | os.PathLike[str]) -> Table:

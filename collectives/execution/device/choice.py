@@ -14,9 +14,11 @@ from collectives.execution.device.hierarchy import HierarchyPlan
 from collectives.execution.device.nccl import SHARING, NcclCommunicators, NcclPlan, why_no_nccl
 from collectives.execution.device.plans import DeviceLibraryPlan, PeerPlan, why_no_peers
 from collectives.execution.device.transports import DirectTransport, StagedTransport
+from collectives.execution.library import LibraryPlan
 from collectives.execution.operations import Operation
-from collectives.execution.plans import LibraryPlan, Plan
+from collectives.execution.plans import Plan
 from collectives.schedules.algorithms import Choice
+from collectives.verbs import SCHEDULED, VERBS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 DEVICE_CHUNK = 1 << 20  # bytes: starting a kernel or a copy takes as long as copying some 100 KB
 NCCL = "nccl"
-INSTEAD = {"reduce": "chain", "bcast": "chain", "allreduce": "ring"}  # replaces what host memory alone has
+INSTEAD = {
+    name: "chain" if verb.has_root else "ring" for name, verb in SCHEDULED.items()
+}  # replaces what host memory alone has
 MAY_END = "a process that another GPU waits for may end"
 log = logging.getLogger(__name__)
 
@@ -70,7 +74,10 @@ class DevicePlans:
             return Choice("mpi")
         if name == NCCL and not self.why_no_nccl:
             return choice
-        if name == "mpi" and what != "bcast" and dtype == np.float16:
+        verb = VERBS[what]
+        if verb.has_blocks and (name in ("mpi", "slices", NCCL) or name.startswith("leaders-")):
+            return Choice(INSTEAD[what], why="device arrays have schedules alone for it")
+        if name == "mpi" and verb.joins and dtype == np.float16:
             return Choice(INSTEAD[what], why="MPI has no half precision")
         if name == "slices" and nodes == 1 and not self.why_no_peers:
             return choice
@@ -124,6 +131,6 @@ class DevicePlans:
     def leaders(self, what: str, op: Operation | None, leader: int, between: Plan | None) -> HierarchyPlan:
         """Return the plan in which each node's `leader`, a rank there, runs `between` with the other leaders."""
         inner = op and op._replace(divided=False)
-        up = None if what == "bcast" else self.inside("reduce", inner, leader)
-        down = None if what == "reduce" else self.inside("bcast", None, leader)
+        up = self.inside("reduce", inner, leader) if op else None
+        down = self.inside("bcast", None, leader) if VERBS[what].spreads else None
         return HierarchyPlan(self.device, up, between, down, op, self.comm.size)

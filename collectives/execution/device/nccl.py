@@ -22,6 +22,7 @@ from collectives.execution.node import Requests
 from collectives.execution.operations import Operation
 from collectives.execution.peer import address
 from collectives.execution.plans import Plan
+from collectives.verbs import VERBS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -149,8 +150,11 @@ class NcclCommunicator:
             raise CollectiveError(wrong)
 
     def type(self, dtype: np.dtype) -> int:
-        """Return NCCL's number of a type."""
-        return int(getattr(self.library, f"NCCL_{dtype.name.upper()}"))
+        """Return NCCL's number of a type. Raise CollectiveError where NCCL has none."""
+        number = getattr(self.library, f"NCCL_{dtype.name.upper()}", None)
+        if number is None:
+            raise CollectiveError(f"NCCL sums no {dtype.name}; choose another algorithm")
+        return int(number)
 
     def free(self) -> None:
         """Free the communicator after all work on its stream. Collective."""
@@ -200,12 +204,13 @@ class NcclPlan(Plan):
 
     def _call(self, send: int, recv: int, stream: int) -> None:
         """Call NCCL."""
-        group, given = self.nccl.group, (self.send.size, self.nccl.type(self.send.dtype))
-        if self.op is None:
-            group.broadcast(send, send, *given, self.root, stream)
+        group = self.nccl.group
+        if self.op is None:  # of any type, as bytes
+            group.broadcast(send, send, self.send.nbytes, self.nccl.type(np.dtype(np.uint8)), self.root, stream)
             return
+        given = self.send.size, self.nccl.type(self.send.dtype)
         op = getattr(self.nccl.library, OPERATIONS[self.op.name])
-        if self.what == "allreduce":
+        if VERBS[self.what].spreads:
             group.allReduce(send, recv, *given, op, stream)
         else:
             group.reduce(send, recv, *given, op, self.root, stream)

@@ -14,10 +14,12 @@ import numpy as np
 from collectives.errors import ArgumentError
 from collectives.execution.device.device import HANDLE, Device
 from collectives.execution.device.transports import DirectTransport, StagedTransport
+from collectives.execution.library import LibraryPlan
 from collectives.execution.node import Requests
 from collectives.execution.operations import Operation
 from collectives.execution.peer import address
-from collectives.execution.plans import LibraryPlan, Plan, TransportPlan
+from collectives.execution.plans import Plan, TransportPlan
+from collectives.verbs import VERBS
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -117,7 +119,7 @@ class PeerPlan(Plan):
     def _pointers(self) -> tuple[Any, Any]:
         """Return the pointers of the results, and those of the contributions."""
         if self._tables is None:
-            targets = self._targets if self.what == "allreduce" else [self._targets[self.root]]
+            targets = self._targets if VERBS[self.what].spreads else [self._targets[self.root]]
             self._tables = (self.device.table(targets, self._stream), self.device.table(self._sources, self._stream))
         return self._tables
 

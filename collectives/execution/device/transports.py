@@ -28,7 +28,7 @@ from collectives.errors import RankLostError
 from collectives.execution.device.device import Device, Event
 from collectives.execution.execute import AHEAD
 from collectives.execution.operations import Operation
-from collectives.execution.transport import Request, message_type
+from collectives.execution.transport import Awaited, message_type
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -43,10 +43,10 @@ class DeferredRequest:
     otherwise two ranks could each wait for a message that the other has not begun to send.
     """
 
-    def __init__(self, queues: Queues, event: Event, begin: Callable[[], Request], sent: bool):
+    def __init__(self, queues: Queues, event: Event, begin: Callable[[], Awaited], sent: bool):
         """Queue `begin`, which starts the message after `event`."""
         self.queues, self.event, self.begin = queues, event, begin
-        self.request: Request | None = None
+        self.request: Awaited | None = None
         queues[int(sent)].append(self)
         go_on(queues)
 
@@ -79,6 +79,7 @@ class DeviceTransport:
     """The common part of direct and staged transports: stream `up`, on which data is copied and joined."""
 
     in_flight = 64  # steps in the background
+    place = -1
 
     def __init__(self, device: Device):
         self.device, self.up = device, device.stream()
@@ -97,7 +98,7 @@ class DeviceTransport:
         """Record the caller's stream."""
         self._given.record(self.device.current())
 
-    def begin(self) -> Request | None:
+    def begin(self) -> Awaited | None:
         """Make stream `up` wait for the mark."""
         self.up.wait_event(self._given)
         return None
@@ -137,7 +138,7 @@ class DirectTransport(DeviceTransport):
         """Return the device array and its MPI datatype."""
         return [view.view(np.int16) if view.dtype == np.float16 else view, message_type(view.dtype)]
 
-    def begin(self) -> Request:
+    def begin(self) -> Awaited:
         """Begin when the caller's work and the last run are done."""
         super().begin()
         self._begun.record(self.up)  # also waits for the last run, which may still join what it received
@@ -148,19 +149,19 @@ class DirectTransport(DeviceTransport):
         send = comm.Issend if synchronous else comm.Isend
         return DeferredRequest(self._late, self._mark, lambda: send(message, peer, tag), sent=True)
 
-    def receive(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int) -> Request:
+    def receive(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int) -> Awaited:
         """Post a receive."""
         return DeferredRequest(self._late, self._nothing, lambda: comm.Irecv(message, peer, tag), sent=False)
 
     def land(self, message: list[Any]) -> None:
         """Do nothing: MPI receives into the device array."""
 
-    def copy(self, target: Any, source: Any) -> Request:
+    def copy(self, target: Any, source: Any) -> Awaited:
         """Copy on stream `up`."""
         self.device.copy(target, source, self.up)
         return self._marked_now()
 
-    def join(self, op: Operation, target: Any, source: Any, arrived: Any) -> Request:
+    def join(self, op: Operation, target: Any, source: Any, arrived: Any) -> Awaited:
         """Join on stream `up`."""
         self.device.join(op, target, source, arrived, self.up)
         return self._marked_now()

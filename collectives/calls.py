@@ -1,0 +1,165 @@
+"""Calls: how a Communicator finds the plan of a call, and runs it. A call that was made before is one look-up."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict, deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collectives.arguments import Checked, on_device
+from collectives.errors import DeviceFault
+from collectives.execution.line import Line
+from collectives.execution.plans import Plan, kept
+from collectives.loss import as_rank_lost
+from collectives.request import Request
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+CallArguments = tuple[Any, ...]  # what, op, root, how, and the ids of the arrays
+MOST_CALLS = 1000  # calls whose plans are cached
+
+
+class Calls(ABC):
+    """The calls of a Communicator. `_find` makes plans."""
+
+    comm: MPI.Intracomm
+    _line: Line
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entered = 0  # calls
+        self._last: dict[CallArguments, CachedCall] = {}  # by a call's arguments
+        self._newest = NO_CALL
+        self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(deque)  # each plan's keys in `_last`
+
+    @abstractmethod
+    def _find(self, given: tuple[Any, ...]) -> tuple[Plan, Checked]:
+        """Return the plan of a call, and the arrays to bind it to. Collective where the call is new."""
+
+    def _call(
+        self,
+        what: str,
+        send: Any,
+        recv: Any,
+        op: Any,
+        root: Any,
+        algorithm: Any,
+        chain_size: Any = None,
+        chunk_bytes: Any = 0,
+        check: Any = False,
+        counts: Any = None,
+    ) -> None:
+        """Run the plan of a call. The same arrays find it in the cache: short messages feel every step here."""
+        if self._line.plans:
+            self._line.finish()
+        self._entered += 1
+        how = (what, op, root, algorithm, chain_size, chunk_bytes, check, counts)
+        known = self._newest
+        try:
+            is_newest = known.send is send and known.recv is recv and known.how == how
+        except Exception:  # an argument that can't be compared
+            is_newest = False
+        if not is_newest:
+            known = self._known(how, send, recv)
+            self._newest = known if known.lasts and check is False else NO_CALL
+        try:
+            known.run()
+        except DeviceFault as error:
+            raise error.located(f"{what} of {known.bound_send.nbytes} bytes") from None
+        except Exception as error:
+            raise as_rank_lost(error, self.comm)  # noqa: B904  the same error, or what it means
+
+    def _start(
+        self,
+        what: str,
+        send: Any,
+        recv: Any,
+        op: Any = "",
+        root: Any = 0,
+        algorithm: Any = "auto",
+        chain_size: Any = None,
+        chunk_bytes: Any = 0,
+        check: Any = False,
+        counts: Any = None,
+    ) -> Request:
+        """Return the request of a call, which has begun or waits for its turn."""
+        self._entered += 1
+        known = self._known((what, op, root, algorithm, chain_size, chunk_bytes, check, counts), send, recv)
+        return Request(known.plan, known.bound_send, known.bound_recv, f"{what} of {known.bound_send.nbytes} bytes")
+
+    def _known(self, how: CallArguments, send: Any, recv: Any) -> CachedCall:
+        """Return a call made before, or find the plan of a new one."""
+        key = (*how, id(send), id(recv))
+        try:
+            known = self._last.get(key)
+        except Exception:  # an argument that can be no key
+            known = None
+        is_checked = how[6] is not False
+        return self._know(how, key, send, recv) if known is None or is_checked else known
+
+    def _know(self, how: CallArguments, key: CallArguments, send: Any, recv: Any) -> CachedCall:
+        """Find a call's plan and cache it, in place of the plan's oldest calls."""
+        what, op, root, algorithm, chain_size, chunk_bytes, check, counts = how
+        given = what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check, 0, False, counts
+        plan, checked = self._find(given)
+        bound = checked.send, checked.recv
+        known = CachedCall(plan, send, recv, how, *bound)
+        if not known.lasts or _has_no_hash(key):
+            return known
+        if len(self._last) >= MOST_CALLS:
+            self._forget_calls()
+        self._last[key] = known
+        calls = self._calls[plan]
+        calls.append(key)
+        while len(calls) > kept(checked.send.nbytes):
+            self._last.pop(calls.popleft(), None)
+        return known
+
+    def _forget_calls(self) -> None:
+        """Empty the cache of calls."""
+        self._last.clear()
+        self._calls.clear()
+        self._newest = NO_CALL
+
+
+def _is_lasting(array: Any) -> bool:
+    """Return whether an object of this identity always has the same memory."""
+    return array is None or type(array) is np.ndarray or on_device(array)
+
+
+def _has_no_hash(key: CallArguments) -> bool:
+    """Return whether a call's arguments can be no key of a dictionary, as MPI's operations."""
+    try:
+        hash(key)
+    except Exception:
+        return True
+    return False
+
+
+class CachedCall:
+    """A call made before: its plan, its arrays as given, how they are used, and the arrays to bind the plan to.
+
+    `run` does it. `lasts`: the given objects always have the same memory.
+    """
+
+    __slots__ = "bound_recv", "bound_send", "how", "lasts", "plan", "recv", "run", "send"
+
+    def __init__(self, plan: Plan, send: Any, recv: Any, how: CallArguments, bound_send: Any, bound_recv: Any):
+        self.plan, self.send, self.recv, self.how = plan, send, recv, how
+        self.bound_send, self.bound_recv = bound_send, bound_recv
+        self.lasts = _is_lasting(send) and _is_lasting(recv)
+        self.run = plan.call_over(bound_send, bound_recv) or partial(_run, plan, bound_send, bound_recv)
+
+
+def _run(plan: Plan, send: Any, recv: Any) -> None:
+    """Run a plan over the arrays of a call."""
+    if plan.send is not send or plan.recv is not recv:
+        plan.bind(send, recv)
+    plan.run()
+
+
+NO_CALL = CachedCall(Plan(), object(), None, (), None, None)
