@@ -113,20 +113,28 @@ def beside(path: str) -> str:
 TEMPORARY = r"\.[0-9a-f]{16}\.tmp"  # the suffix of such a name
 
 
+def obstacle(path: str | os.PathLike[str]) -> str:
+    """Return why nothing can be written at `path`: a device, or no folder to write in; "" if something can.
+
+    A stream, such as /dev/stdout or a pipe, is fine.
+    """
+    if is_stream(path):
+        return ""
+    folder = os.path.dirname(os.fspath(path)) or "."
+    if is_device(path):
+        return DEVICE
+    if not os.path.isdir(folder):
+        return f"no such folder: {folder}"
+    return "" if os.access(folder, os.W_OK) else f"no permission to write in {folder}"
+
+
 def check_folder_of(path: str | os.PathLike[str]) -> None:
-    """Raise SourceError if `path` is a device, or its folder does not exist or is not writable. A stream is fine.
+    """Raise SourceError if nothing can be written at `path`, see `obstacle`.
 
     Long work calls this first, so that it does not fail at its end.
     """
-    if is_stream(path):
-        return
-    folder = os.path.dirname(os.fspath(path)) or "."
-    if is_device(path):
-        raise SourceError(f"{path}: {DEVICE}")
-    if not os.path.isdir(folder):
-        raise SourceError(f"{path}: no such folder: {folder}")
-    if not os.access(folder, os.W_OK):
-        raise SourceError(f"{path}: no permission to write in {folder}")
+    if why := obstacle(path):
+        raise SourceError(f"{path}: {why}")
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from readers.arrow import four_bytes
+from readers.arrow import pixels_of
 from readers.errors import RecordError, reason
 from readers.jpeg import decode_jpeg
 
@@ -28,8 +28,8 @@ def decode_image(content: bytes, color: bool | None = None) -> np.ndarray:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        if color is not False and (image := decode_jpeg(content)) is not None:
-            return _pixels(image, color)
+        if color is not False and (pixels := decode_jpeg(content)) is not None:
+            return pixels.transpose(2, 0, 1)[2::-1]
         with Image.open(io.BytesIO(content)) as image:
             return _pixels(image, color)
     except UnidentifiedImageError:
@@ -77,22 +77,11 @@ def _pixels(image: Image.Image, color: bool | None) -> np.ndarray:
         grey = _eight_bits(image)[None]
         return np.repeat(grey, 3, axis=0) if color else grey
     transparent = image.mode in ("RGBA", "LA", "PA") or (image.mode == "P" and "transparency" in image.info)
-    pixels = _four_bytes(image, "RGBA" if transparent else "RGB")
+    pixels = pixels_of(image, "RGBA" if transparent else "RGB")
     if color is False:
         return _grey(pixels[:, :, :3])[None]
     planes = pixels.transpose(2, 0, 1)
     return planes[[2, 1, 0, 3]] if transparent and color is None else planes[2::-1]
-
-
-def _four_bytes(image: Image.Image, mode: str) -> np.ndarray:
-    """Return an image's pixels R G B A, as Pillow stores them (H x W x 4): packing R G B takes twice as long."""
-    image = image if image.mode == mode else image.convert(mode)
-    image.load()
-    pixels = four_bytes(image)
-    if pixels is not None:
-        return pixels
-    content = image.tobytes("raw", "RGBX" if mode == "RGB" else mode)
-    return np.frombuffer(content, np.uint8).reshape(image.height, image.width, 4)
 
 
 def _eight_bits(image: Image.Image) -> np.ndarray:
