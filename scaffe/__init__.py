@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 from scaffe.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from scaffe import io
     from scaffe.blob import Blob
-    from scaffe.classifier import Classifier
     from scaffe.compute import Compute
     from scaffe.context import TEST, TRAIN
     from scaffe.defaults import set_defaults
-    from scaffe.detector import Detector
     from scaffe.errors import ScaffeError
     from scaffe.layers.layer import Layer
     from scaffe.monitor.watching import Watching
-    from scaffe.net import Net
-    from scaffe.netspec import NetSpec, to_proto
+    from scaffe.net.net import Net
     from scaffe.parallel.instances.instances import Instances
     from scaffe.parallel.run import Run
+    from scaffe.pictures import io
+    from scaffe.pictures.classifier import Classifier
+    from scaffe.pictures.detector import Detector
+    from scaffe.spec.netspec import NetSpec, to_proto
     from scaffe.training.get_solver import get_solver
     from scaffe.training.solver import Solver
 
@@ -58,27 +58,31 @@ _MODULES = {
     "TEST": "context",
     "TRAIN": "context",
     "Blob": "blob",
-    "Classifier": "classifier",
+    "Classifier": "pictures.classifier",
     "Compute": "compute",
-    "Detector": "detector",
+    "Detector": "pictures.detector",
     "Instances": "parallel.instances.instances",
     "Layer": "layers.layer",
-    "Net": "net",
-    "NetSpec": "netspec",
+    "Net": "net.net",
+    "NetSpec": "spec.netspec",
     "Run": "parallel.run",
     "ScaffeError": "errors",
     "Solver": "training.solver",
     "Watching": "monitor.watching",
     "get_solver": "training.get_solver",
     "set_defaults": "defaults",
-    "to_proto": "netspec",
+    "to_proto": "spec.netspec",
 }
+
+_MOVED = {"io": "pictures.io", "netspec": "spec.netspec", "params": "spec.params"}  # as programs know them
 
 
 def __getattr__(name: str) -> Any:
     """Return a public name, or a module of this package, imported when it is first asked for."""
     if name in _MODULES:
         return getattr(import_module(f"scaffe.{_MODULES[name]}"), name)
+    if name in _MOVED:
+        return import_module(f"scaffe.{_MOVED[name]}")
     if find_spec(f"scaffe.{name}"):
         return import_module(f"scaffe.{name}")
     raise AttributeError(f"module 'scaffe' has no attribute '{name}'")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from scaffe.blobs.held import Held
 from scaffe.errors import CallError, ScaffeError
-from scaffe.held import Held
 
 Shape = tuple[int, ...]
 

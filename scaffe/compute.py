@@ -65,6 +65,11 @@ class Compute:
     graphs: str = setting(AUTO, "on a GPU, record runs of layers and repeat them", choices=GRAPHS, rare=True)
     allow_python_layers: bool = setting(False, "allow the net's Python layers to run code", rare=True)
 
+    @property
+    def plan_file(self) -> str:
+        """The file of `plan`, "" where that is none."""
+        return "" if self.plan in (AUTO, FIXED, TIMED) else self.plan
+
     def __post_init__(self) -> None:
         check_fields(self, Compute)
         if self.engine not in ENGINES:

@@ -12,11 +12,11 @@ from zlib import crc32
 import numpy as np
 
 from readers import Batch, Reading, share
-from scaffe.choices import Choices
+from scaffe.blobs.shared_forms import SharedForms
 from scaffe.compute import DEFAULT, Compute
+from scaffe.devices.choices import Choices
 from scaffe.engine import Engine
 from scaffe.errors import SplitError
-from scaffe.shared_forms import SharedForms
 
 TRAIN, TEST = 0, 1
 PHILOX_STEP = 8  # float32 numbers that one step of Philox's counter gives: 4 words of 64 bits

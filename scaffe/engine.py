@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from scaffe.blob import Blob, Shape, Values
-from scaffe.delivery import Delivery
+from scaffe.blobs.delivery import Delivery
+from scaffe.devices.kernel_run import KernelRun
 from scaffe.errors import LabelError
-from scaffe.kernel_run import KernelRun
 
 REFERENCE = "reference"
 NO_GRAPHS = "--graphs on takes a GPU, engine auto, and a net whose shapes stay; take auto"

@@ -179,3 +179,8 @@ def add_note(error: BaseException, note: str) -> None:
 def notes(error: BaseException) -> list[str]:
     """Return an error's notes, such as "instance 1 of 2"."""
     return list(getattr(error, "__notes__", []))
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's text, with its notes before it."""
+    return ": ".join([*notes(error), str(error)])

@@ -12,8 +12,6 @@ from typing import cast
 
 import numpy as np
 
-from scaffe import io
-from scaffe.classifier import Classifier
 from scaffe.commands.gflags import Parser
 from scaffe.commands.images import (
     add_image_flags,
@@ -31,12 +29,15 @@ from scaffe.context import TEST
 from scaffe.devices import gpu
 from scaffe.devices.threads import limit_blas
 from scaffe.errors import ScaffeError
+from scaffe.files.outputs import check_output, net_files
+from scaffe.fine_tuning.bundle import DEPLOY, LABELS, TRANSFORM, WEIGHTS, is_bundle, read_transform
 from scaffe.monitor.log import log, one_line
-from scaffe.net import Net
-from scaffe.outputs import check_output, net_files
+from scaffe.net.net import Net
 from scaffe.parallel.evaluate import run_each
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.shared_parameters import share
+from scaffe.pictures import io
+from scaffe.pictures.classifier import Classifier
 from scaffe.proto import kinds
 from scaffe.proto.files import read_bytes
 
@@ -48,9 +49,10 @@ def add(top: Parser) -> None:
     """Add `classify`."""
     text = "Print the likeliest classes of images, or write the scores of all classes."
     command = add_command(top, "classify", lambda a: alone(lambda: _classify(a)), text)
-    told = "image files, folders of them, .npy files of images (N x H x W x K); a last OUT.npy gets the scores"
+    told = "a folder of scaffe fine-tune, then image files; with --model also folders of images, .npy files of images "
+    told += "(N x H x W x K); a last OUT.npy gets the scores"
     command.add_argument("images", metavar="IMAGE", nargs="+", help=told)
-    add_image_flags(command)
+    add_image_flags(command, required=False)
     command.flag("labels", metavar="FILE", help="names of the classes, one a line")
     command.flag("images-dim", type=_dims, metavar="H,W", help="size to crop from (default: the net's input's)")
     command.flag("gray", action="store_true", help="read images as one grey channel")
@@ -71,6 +73,7 @@ def _dims(text: str) -> tuple[int, int]:
 def _classify(a: argparse.Namespace) -> None:
     if a.top < 1:
         raise ScaffeError(f"--top must be 1 or more, got {a.top}")
+    _take_bundle(a)
     chosen = gpu.choose(settings(a).compute.device, a.gpu)  # before images: --gpu may have taken one as its value
     paths, out = _given(a.images)
     if out:
@@ -89,6 +92,25 @@ def _classify(a: argparse.Namespace) -> None:
         print(one_line(f"---------- Prediction for {path} ----------"))
         for k in np.argsort(-row, kind="stable")[: a.top]:
             print(one_line(f'{row[k]:.4f} - "{labels[k] if labels else k}"'))
+
+
+def _take_bundle(a: argparse.Namespace) -> None:
+    """Take net, weights, labels and transform of a folder that scaffe fine-tune made, if the first word names one."""
+    if a.model is None and os.path.isdir(a.images[0]) and is_bundle(a.images[0]):
+        folder, *a.images = a.images
+        if not a.images:
+            raise ScaffeError(f"{folder}: name pictures behind the classifier's folder")
+        given = [flag for flag in ("weights", "mean", "input_scale", "images_dim") if getattr(a, flag) is not None]
+        if given:
+            raise ScaffeError(f"--{given[0].replace('_', '-')}: {folder} has its own, in {TRANSFORM}; edit it there")
+        prepared = read_transform(folder)
+        a.model, a.weights = os.path.join(folder, DEPLOY), os.path.join(folder, WEIGHTS)
+        a.labels = a.labels or os.path.join(folder, LABELS)
+        a.images_dim, a.gray, a.center_only = prepared.resize, prepared.gray, True
+        a.mean, a.input_scale = ",".join(map(str, prepared.mean)), prepared.scale
+    for flag in ("model", "weights"):
+        if getattr(a, flag) is None:
+            raise ScaffeError(f"--{flag} is missing; without it the first word is a folder that scaffe fine-tune made")
 
 
 def _given(words: Sequence[str]) -> tuple[Sequence[str], str | None]:
@@ -160,6 +182,7 @@ def _classifier(a: argparse.Namespace, mean: np.ndarray | None, compute: Compute
 
 def _labels(path: str) -> list[str]:
     try:
-        return read_bytes(path, ScaffeError).decode().splitlines()
+        text = read_bytes(path, ScaffeError).decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise ScaffeError(f"{path}: not a text file; expected the names of the classes, one a line") from None
+    return text.removesuffix("\n").split("\n") if text else []  # splitlines would part names at other marks too

@@ -10,8 +10,8 @@ import readers
 from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import agree_on_flags, alone, on_all_ranks
+from scaffe.files.outputs import check_replaced
 from scaffe.monitor.log import log
-from scaffe.outputs import check_replaced
 from scaffe.parallel.image_mean import compute_image_mean
 from scaffe.parallel.world import World, launcher_size
 

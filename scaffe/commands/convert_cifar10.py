@@ -10,8 +10,8 @@ from scaffe.commands.databases import BACKENDS, add_backend_flag
 from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
+from scaffe.files.outputs import check_replaced
 from scaffe.monitor.log import log
-from scaffe.outputs import check_replaced
 
 RANK = 22
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.atomic import write_atomically
 from scaffe.commands.gflags import Parser
 from scaffe.commands.images import add_image_flags, net_options, read_mean, swap_by_default, take_trained
 from scaffe.commands.parser import add_command, add_net_flags
 from scaffe.commands.running import alone, log_device, settings
-from scaffe.detector import Detector
 from scaffe.devices import gpu
 from scaffe.errors import ScaffeError
+from scaffe.files.atomic import write_atomically
+from scaffe.files.outputs import check_output, net_files
 from scaffe.monitor.log import log
-from scaffe.outputs import check_output, net_files
+from scaffe.pictures.detector import Detector
 from scaffe.proto import hdf5, kinds
 from scaffe.proto.files import read_bytes
 

@@ -10,6 +10,7 @@ from scaffe.commands.parser import add_command
 from scaffe.compute import DEFAULT
 from scaffe.engines import create
 from scaffe.errors import LaunchError
+from scaffe.parallel.hosts import describe
 from scaffe.parallel.mpi_library import mpi_lines
 from scaffe.parallel.world import launcher_rank, open_world
 from scaffe.tools.hardware import gpu_lines, library_lines, processor_lines
@@ -44,4 +45,4 @@ def _mpi() -> Iterator[str]:
         yield f"MPI: none: {error}"
         return
     yield from mpi_lines()
-    yield from (f"Ranks on {line}" for line in world.describe())
+    yield from (f"Ranks on {line}" for line in describe(world))

@@ -9,8 +9,8 @@ from scaffe.commands.parser import add_command, add_instances, add_net_flags
 from scaffe.commands.running import close, on_devices, open_nets, open_team
 from scaffe.context import TEST
 from scaffe.errors import ScaffeError
+from scaffe.files.outputs import check_distinct, check_replaced, net_files
 from scaffe.monitor.log import log
-from scaffe.outputs import check_replaced, net_files
 from scaffe.parallel.world import World
 from scaffe.proto.kinds import ARRAY, HDF5
 from scaffe.tools.features import FORMATS, extract
@@ -77,6 +77,7 @@ def _write(world: World, a: argparse.Namespace, settings: Settings) -> int:
 
 def _check_outputs(a: argparse.Namespace, outputs: dict[str, str], db: str) -> None:
     """Raise ScaffeError if a file to write would replace one to read, or another tool's."""
+    check_distinct(**outputs)
     for blob, path in outputs.items():
         check_replaced(blob, path, [*a.weights.split(","), *net_files([a.model])], OWN.get(db, ()))
 

@@ -12,23 +12,23 @@ import numpy as np
 
 import readers
 from readers.files import open_input
-from scaffe.atomic import write_atomically
 from scaffe.commands.gflags import Parser
 from scaffe.commands.running import stages
 from scaffe.compute import Compute
 from scaffe.devices import gpu
 from scaffe.errors import ScaffeError
-from scaffe.images_net import PIXELS, ImagesNet
-from scaffe.input_transform import chosen, mean_of, text_of
+from scaffe.files.atomic import write_atomically
 from scaffe.monitor.log import log
+from scaffe.pictures.images_net import PIXELS, ImagesNet
+from scaffe.pictures.input_transform import chosen, mean_of, text_of
 
 B_G_R = (2, 1, 0)  # of R G B
 
 
-def add_image_flags(command: Parser) -> None:
+def add_image_flags(command: Parser, required: bool = True) -> None:
     """Add the net's files and how images become its input, also by the names of pycaffe's scripts."""
-    command.flag("model", others=["model-def"], required=True, metavar="FILE", help="deploy net prototxt")
-    command.flag("weights", others=["pretrained-model"], required=True, metavar="FILE", help=".caffemodel")
+    command.flag("model", others=["model-def"], required=required, metavar="FILE", help="deploy net prototxt")
+    command.flag("weights", others=["pretrained-model"], required=required, metavar="FILE", help=".caffemodel")
     text = "to subtract: a .binaryproto or .npy file, or a number a channel"
     command.flag("mean", others=["mean-file"], metavar="FILE|B,G,R", help=text)
     command.flag("raw-scale", type=float, default=PIXELS, metavar="X", help="of pixels from 0 to 1, before the mean")

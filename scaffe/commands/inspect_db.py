@@ -11,8 +11,8 @@ from readers.threads import check_threads
 from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
+from scaffe.files.outputs import check_replaced
 from scaffe.monitor.log import one_line
-from scaffe.outputs import check_replaced
 from scaffe.proto.kinds import PICTURE
 
 RANK = 24

@@ -9,12 +9,14 @@ import os
 import numpy as np
 
 from readers.files import read_input
-from scaffe.atomic import write_atomically
 from scaffe.commands.gflags import Parser
 from scaffe.commands.models import add_size_flags
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.errors import ScaffeError
+from scaffe.files.atomic import write_atomically
+from scaffe.files.outputs import check_replaced
+from scaffe.fine_tuning import digits
 from scaffe.models import Model, get
 from scaffe.models.lstm import WordModel
 from scaffe.models.made_up import write_images
@@ -22,7 +24,6 @@ from scaffe.models.model import LARGEST
 from scaffe.models.rows import RowsModel, write_rows
 from scaffe.models.word_lm import TextModel
 from scaffe.monitor.log import log
-from scaffe.outputs import check_replaced
 from scaffe.proto.kinds import HDF5
 
 RANK = 28
@@ -32,9 +33,13 @@ TEXT = "pydoc_data.topics"  # of Python's standard library: the language referen
 
 def add(top: Parser) -> None:
     """Add `make-data`."""
-    text = "Write data that a model can learn: made-up rows or images, or a text's words."
+    text = "Write data that a model can learn: made-up rows or images, a text's words, or MNIST's digits."
     command = add_command(top, "make-data", lambda a: alone(lambda: _make(a)), text)
-    command.add_argument("name", metavar="NAME", help="of a model; scaffe models lists them")
+    command.add_argument(
+        "name",
+        metavar="NAME",
+        help="of a model, which scaffe models lists; mnist: 5,000 real digits as folders of pictures",
+    )
     command.add_argument("out_dir", metavar="OUT_DIR", help="the folder of the model's sources, such as examples/gnmt")
     command.flag("rows", type=int, metavar="N", help=f"rows to make (default {ROWS}), or images (default {IMAGES})")
     add_size_flags(command)
@@ -43,6 +48,8 @@ def add(top: Parser) -> None:
 
 
 def _make(a: argparse.Namespace) -> None:
+    if a.name == digits.NAME:
+        return _make_digits(a)
     model = get(a.name).sized(**(a.sizes or {}))
     for name, value, least in (("rows", a.rows, 2), ("classes", a.classes, 1), ("seed", a.seed, 0)):
         if value is not None and value < least:
@@ -61,6 +68,14 @@ def _make(a: argparse.Namespace) -> None:
         raise ScaffeError(f"no memory for these data of {model.name}; use fewer rows or smaller sizes") from None
     for path in paths:
         log.info("Made %s", path)
+
+
+def _make_digits(a: argparse.Namespace) -> None:
+    """Write MNIST's digits as folders of pictures."""
+    for name in ("rows", "classes", "sizes", "text"):
+        if getattr(a, name) is not None:
+            raise ScaffeError(f"--{name} says nothing about {a.name}, whose pictures are real")
+    log.info("Made %s, 5,000 pictures in a folder for each digit", digits.write_digits(a.out_dir))
 
 
 def _written(model: Model, a: argparse.Namespace) -> list[str]:

@@ -6,13 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from scaffe.atomic import write_atomically
 from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.errors import LogError
+from scaffe.files.atomic import write_atomically
+from scaffe.files.outputs import check_distinct, check_output
 from scaffe.monitor.log import one_line
-from scaffe.outputs import check_output
 from scaffe.proto.kinds import PICTURE
 from scaffe.tools.log_curves import AXES, faults, named_runs, table_of_numbers
 from scaffe.tools.plot_log import SUFFIXES, plot
@@ -40,6 +40,7 @@ def _plot(a: argparse.Namespace) -> None:
         check_output("picture", out, logs, [PICTURE])
     if a.csv:
         check_output("--csv", a.csv, logs)
+    check_distinct(**{"picture": out, "--csv": a.csv})
     runs = named_runs(logs, a.names)
     for line in faults(runs):
         print(f"scaffe: {one_line(line)}", file=sys.stderr)

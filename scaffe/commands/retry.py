@@ -34,7 +34,7 @@ def add(top: Parser) -> None:
 def _retry(a: argparse.Namespace) -> int:
     if a.retries < 0:
         raise ScaffeError(f"--retries must be 0 or more, got {a.retries}")
-    flags = _training(a.words)
+    flags = _training(a.words, is_again=a.retries > 0)
     run = settings(flags).run
     hosts = Hosts(a.words, run.min_ranks, run.scaling == "weak")
     prefix = read_solver(flags.solver).snapshot_prefix
@@ -44,13 +44,13 @@ def _retry(a: argparse.Namespace) -> int:
     return Retries(a.words, a.retries, _newest(prefix), hosts=hosts, is_broken_off=lambda: os.path.exists(lock)).run()
 
 
-def _training(words: Sequence[str]) -> argparse.Namespace:
-    """Return the flags of the training. Raise ScaffeError unless it goes on at its newest snapshot."""
+def _training(words: Sequence[str], is_again: bool) -> argparse.Namespace:
+    """Return the flags of the training. Raise ScaffeError for one to be started again that would begin anew."""
     parser = Parser(prog="scaffe")
     train.add(parser)
     place = next((i for i, word in enumerate(words) if word == "train"), None)
     flags = parser.parse_args(words[place:]) if place is not None else None
-    if flags is None or flags.snapshot != "auto":
+    if flags is None or (is_again and flags.snapshot != "auto"):
         raise ScaffeError("retries need a training that goes on at its newest snapshot: scaffe train --snapshot auto")
     return flags
 

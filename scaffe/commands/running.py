@@ -9,16 +9,16 @@ from dataclasses import replace
 from itertools import count
 from typing import TypeVar
 
-from scaffe.choices import Choices
 from scaffe.compute import AUTO, Compute
 from scaffe.context import Context
 from scaffe.devices import gpu
+from scaffe.devices.choices import Choices
 from scaffe.errors import ScaffeError
 from scaffe.files import weights as weight_files
+from scaffe.files.outputs import check_net, check_run, net_files
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
-from scaffe.net import Net
-from scaffe.outputs import check_net, check_run, net_files
+from scaffe.net.net import Net
 from scaffe.parallel.evaluate import batch_numbers
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.instances import Instances
@@ -83,7 +83,7 @@ def on_devices(run: Callable[[World, Settings], int], a: argparse.Namespace) -> 
         return settings
 
     def start(world: World) -> int:
-        return run(world, world.lasting(lambda: set_up(world)) if _shrinks(chosen) else set_up(world))
+        return run(world, world.retried(lambda: set_up(world)) if _shrinks(chosen) else set_up(world))
 
     return on_all_ranks(start)
 
@@ -208,8 +208,9 @@ def close(team: Team, nets: Iterable[Net]) -> None:
 def _check_outputs(a: argparse.Namespace, compute: Compute) -> None:
     """Raise ScaffeError if a file to write would replace one to read, or another tool's."""
     inputs = [*(a.weights or "").split(","), *net_files([a.model])]
-    check_run(inputs, compute.plan, profile=getattr(a, "profile", None))
-    check_net(a.model, inputs)
+    profile = getattr(a, "profile", None)
+    check_run(inputs, compute.plan_file, profile=profile)
+    check_net(a.model, inputs, plan=compute.plan_file, profile=profile)
 
 
 def _prepare(world: World, team: Team, a: argparse.Namespace, compute: Compute) -> None:

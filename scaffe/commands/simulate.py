@@ -9,16 +9,17 @@ from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command, add_settings
 from scaffe.commands.running import alone
 from scaffe.errors import ScaffeError
-from scaffe.outputs import check_output
+from scaffe.files.outputs import check_output
 from scaffe.parallel.run import Run
-from scaffe.simulation import report
+from scaffe.simulation import report, rivals
+from scaffe.simulation.capacity import check_capacity
 from scaffe.simulation.clusters import DescribedCluster, find_cluster, names
 from scaffe.simulation.estimate import best, table
 from scaffe.simulation.iteration import build, simulate_iteration
 from scaffe.simulation.layer_times import layer_times
 
 RANK = 15
-SETTINGS = "workflow", "sync", "reduce", "chain_size", "chunk_bytes", "bucket_bytes", "drive"
+SETTINGS = "workflow", "sync", "reduce", "chain_size", "chunk_bytes", "bucket_bytes", "drive", "owners"
 SHOWN = 16  # ranks in a timeline by default
 MOST_ITERATIONS = 1000  # which are alike
 MOST_RANKS = 1_000_000_000  # also by closed forms
@@ -79,9 +80,10 @@ def _print_best(a: argparse.Namespace, cluster: DescribedCluster) -> None:
     if given := next((name for name in (*SETTINGS, "timeline", "shown", "iterations") if getattr(a, name)), ""):
         raise ScaffeError(f"--best tries all workflows, and writes no timeline; leave --{given.replace('_', '-')} out")
     net = build(a.net, _batch(a))
+    check_capacity(net, cluster)
     found = best(net, a.ranks, cluster, layer_times(net, cluster, a.profile))
     print(f"{a.ranks} rank(s) of {cluster.name}, by closed forms; alone a rank takes {1e3 * found[0].computing:.4g} ms")
-    for line in table(found):
+    for line in (*table(found), *(rivals.lines(cluster.links, a.ranks, net.packed.nbytes) if a.ranks > 1 else ())):
         print(line)
 
 

@@ -10,7 +10,7 @@ from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
 from scaffe.errors import ScaffeError
-from scaffe.outputs import check_output
+from scaffe.files.outputs import check_output
 from scaffe.parallel.instances.gathers.gather import find_gather
 from scaffe.parallel.instances.simulation import picture, report
 from scaffe.parallel.instances.simulation.machine import Machine

@@ -11,9 +11,10 @@ from scaffe.context import TEST
 from scaffe.monitor import log as logs
 from scaffe.monitor.log import log
 from scaffe.monitor.watching import Watching
-from scaffe.net import Net
+from scaffe.net.net import Net
+from scaffe.parallel.detections import detection_scores
 from scaffe.parallel.evaluate import BatchResult, means, run_batches
-from scaffe.parallel.stall import watching
+from scaffe.parallel.watch.heartbeats import watching
 from scaffe.parallel.world import World
 from scaffe.training.settings import Settings
 
@@ -49,10 +50,12 @@ def _score(world: World, a: argparse.Namespace, settings: Settings) -> int:
 
 def _report(net: Net, batches: list[BatchResult]) -> None:
     """Log the scores as `caffe test` does."""
+    scores = detection_scores(net)
     for batch in batches:
-        for line in logs.output_lines(batch.outputs, {}):
+        outputs = {name: values for name, values in batch.outputs.items() if name not in scores}
+        for line in logs.output_lines(outputs, {}):
             log.info("Batch %d, %s", batch.number, line)
-    mean = means(batches)
+    mean = means(batches, scores)
     log.info("Loss: %.6g", mean.loss)
     for line in logs.output_lines(mean.outputs, net.loss_weights()):
         log.info("%s", line)

@@ -7,8 +7,8 @@ import argparse
 from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
+from scaffe.files.outputs import check_output
 from scaffe.monitor.log import one_line
-from scaffe.outputs import check_output
 from scaffe.proto.kinds import PICTURE
 from scaffe.timeline import advice
 from scaffe.timeline.overlap import summarise

@@ -12,9 +12,9 @@ from scaffe.commands.parser import CAFFES, add_command, add_net_flags, add_setti
 from scaffe.commands.running import log_device, on_devices, stages
 from scaffe.compute import AUTO, Compute
 from scaffe.errors import ScaffeError
+from scaffe.files.outputs import check_net, check_run, check_snapshots, net_files, replaced_by_snapshots
 from scaffe.files.weights import listed
 from scaffe.monitor.log import log
-from scaffe.outputs import check_net, check_run, net_files, replaced_by_snapshots
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
@@ -72,8 +72,7 @@ def _with_signals(world: World, a: argparse.Namespace, settings: Settings) -> in
 
 
 def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Signals) -> int:
-    param = world.together(lambda: _solver_param(a))
-    weights = world.together(lambda: _weights(a, param))
+    param, weights = world.together(lambda: _read(a))
     world.on_root(lambda: _check_outputs(a, settings, param, weights))
     _note_train_py(world, a)
     if a.preset:
@@ -88,8 +87,7 @@ def _solve(world: World, a: argparse.Namespace, settings: Settings, signals: Sig
         with _timeline_kept(solver):
             _run_through(solver, a, weights)
     finally:
-        solver.snapshots.writer.join()  # while no other job may write there
-        solver.lock.release()
+        solver.checkpoints.close()  # what is under way is written while no other job may write there
         solver.monitor.close()
     solver.close()
     return REQUEUE_EXIT_CODE if solver.stopped == "requeue" else 0
@@ -100,11 +98,20 @@ def _check_outputs(a: argparse.Namespace, settings: Settings, param: SolverParam
     nets = [*filter(None, (param.net, param.train_net)), *param.test_net]
     state = a.snapshot if a.snapshot != "auto" else None
     inputs = [a.solver, *weights, state, a.run_config, settings.compute.profile, *net_files(nets)]
-    check_run(inputs, settings.compute.plan, timeline=settings.watching.timeline, metrics=settings.watching.metrics)
+    outputs = {"timeline": settings.watching.timeline, "metrics": settings.watching.metrics}
+    check_run(inputs, settings.compute.plan_file, **outputs)
+    outputs["plan"] = settings.compute.plan_file
+    check_snapshots(param.snapshot_prefix, **outputs)
     for net in nets:
-        check_net(net, inputs)
+        check_net(net, inputs, **outputs)
     for path in replaced_by_snapshots(param, weights):
         log.warning("%s, which this training begins with, will be replaced by a snapshot of its own", path)
+
+
+def _read(a: argparse.Namespace) -> tuple[SolverParameter, list[str]]:
+    """Return the solver's fields, and the files of weights."""
+    param = _solver_param(a)
+    return param, _weights(a, param)
 
 
 def _weights(a: argparse.Namespace, param: SolverParameter) -> list[str]:

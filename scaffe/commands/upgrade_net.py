@@ -7,7 +7,7 @@ import argparse
 from scaffe.commands.gflags import Parser
 from scaffe.commands.parser import add_command
 from scaffe.commands.running import alone
-from scaffe.outputs import check_replaced
+from scaffe.files.outputs import check_replaced
 from scaffe.proto.kinds import NET
 from scaffe.proto.upgrade_files import FORMS, upgrade_net_file
 

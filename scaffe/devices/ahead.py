@@ -10,7 +10,7 @@ import numpy as np
 
 from readers import Batch, Transform
 from scaffe.blob import Blob
-from scaffe.delivery import Delivery, Fill
+from scaffe.blobs.delivery import Delivery, Fill
 from scaffe.devices.gpu import Gpu
 
 if TYPE_CHECKING:

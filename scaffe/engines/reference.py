@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from scaffe.blobs.packed import aligned_zeros
 from scaffe.engine import REFERENCE, Engine, Group, NetView
-from scaffe.packed import aligned_zeros
 
 
 class Reference(Engine):

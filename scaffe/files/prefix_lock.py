@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from scaffe.errors import SnapshotError
-from scaffe.lock_owner import Owner, owner_in, this_process
+from scaffe.files.lock_owner import Owner, owner_in, this_process
 from scaffe.monitor.log import log
 
 BEAT = 10  # seconds between two touches of the file
@@ -47,25 +47,25 @@ class PrefixLock:
         self._end: weakref.finalize[[], PrefixLock] | None = None
         self._tries = 0
 
-    def take(self, former: Collection[str] = ()) -> str:
+    def take(self, earlier: Collection[str] = ()) -> str:
         """Take the lock, or check that this process still holds it; return its token.
 
-        A lock with one of the `former` tokens is taken over at once: its owner is lost to this job, and may be out of
+        A lock with one of the `earlier` tokens is taken over at once: its owner is lost to this job, and may be out of
         reach. It writes nothing once it has seen this lock. Raise SnapshotError if another job holds it, or has taken
         it over from this one, or if it can't be written.
         """
         try:
-            return self._take(former)
+            return self._take(earlier)
         except SnapshotError:
             raise
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise SnapshotError(f"snapshot_prefix '{self.prefix}': {self.path}: {reason}") from None
 
-    def _take(self, former: Collection[str]) -> str:
+    def _take(self, earlier: Collection[str]) -> str:
         file = _held.get(self.path)
         if file is None:
-            file = _held[self.path] = _LockFile(self.path, self._acquire(former))
+            file = _held[self.path] = _LockFile(self.path, self._acquire(earlier))
             self.taken()
         if self._end is None:
             file.users += 1
@@ -79,7 +79,7 @@ class PrefixLock:
             self._end()
             self._end = None
 
-    def _acquire(self, former: Collection[str]) -> tuple[Owner, int]:
+    def _acquire(self, earlier: Collection[str]) -> tuple[Owner, int]:
         """Create the lock's file; return its owner, this process, and its descriptor."""
         while True:
             seen = _look(self.path)
@@ -87,7 +87,7 @@ class PrefixLock:
                 with contextlib.suppress(FileExistsError):
                     return _make(self.path)
                 continue
-            is_lost = seen.owner is not None and seen.owner.token in former
+            is_lost = seen.owner is not None and seen.owner.token in earlier
             alive = False if is_lost else seen.owner.is_alive() if seen.owner else None
             later = self._watch(seen) if alive is None else seen
             if alive or (later and later != seen and later.owner == seen.owner):

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from readers.files import Part
-from scaffe.atomic import remove_unfinished
 from scaffe.errors import PrototxtError, SnapshotError, WeightsError
+from scaffe.files.atomic import remove_unfinished
 from scaffe.files.prefix_lock import PrefixLock
 from scaffe.files.states import Origin, PrefixState, complete, following, mixture, states
 from scaffe.monitor.log import log
@@ -31,15 +31,18 @@ class Format(NamedTuple):
 
     name: str
     suffix: str
-    encode: Callable[[SolverState, Iterable[np.ndarray]], bytes | list[Part]]
+    encode: Callable[[SolverState, Iterable[np.ndarray], Iterable[np.ndarray]], bytes | list[Part]]
 
 
-def _encode_binary(state: SolverState, history: Iterable[np.ndarray]) -> list[Part]:
+def _encode_binary(
+    state: SolverState, history: Iterable[np.ndarray], residual: Iterable[np.ndarray] = ()
+) -> list[Part]:
     # First, so that what is cut off behind it is missed, and that `states` reads no further.
     head = SolverState(iter=state.iter, run=state.run, order=state.order, sealed=True)
     parts: list[Part] = [head.SerializeToString(), state.SerializeToString()]
-    for values in history:
-        parts += blobs.nested(SolverState.HISTORY_FIELD_NUMBER, blobs.encode_checked(values))
+    for number, arrays in ((SolverState.HISTORY_FIELD_NUMBER, history), (SolverState.RESIDUAL_FIELD_NUMBER, residual)):
+        for values in arrays:
+            parts += blobs.nested(number, blobs.encode_checked(values))
     return blobs.sealed(parts, SolverState.CHECKSUM_FIELD_NUMBER)
 
 

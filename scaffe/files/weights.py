@@ -11,10 +11,10 @@ import numpy as np
 
 from readers import blob_shape, has_old_shape
 from readers.files import Part
-from scaffe.atomic import write_atomically
 from scaffe.blob import Blob
+from scaffe.blobs.finite import all_finite, check_layers
 from scaffe.errors import WeightsError
-from scaffe.finite import all_finite, check_layers
+from scaffe.files.atomic import write_atomically
 from scaffe.monitor.log import log
 from scaffe.proto import BlobProto, InputTransform, LayerParameter, NetParameter, blobs, checksums, hdf5, refusals
 from scaffe.proto.files import read_weights, read_weights_hdf5

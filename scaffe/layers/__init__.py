@@ -1,6 +1,6 @@
 """The layers, one a file; importing this package imports all its modules, and each registers its layer type.
 
-For nets written in Python, each layer type is also a function here, as in pycaffe: see scaffe.netspec.
+For nets written in Python, each layer type is also a function here, as in pycaffe: see scaffe.spec.netspec.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from scaffe.errors import UnknownNameError
 from scaffe.layers.layer import known_types
 from scaffe.near import near
-from scaffe.netspec import layer_function
+from scaffe.spec.netspec import layer_function
 
 
 def discover() -> None:

@@ -13,10 +13,12 @@ from readers import Batch, BatchFiller, BatchQueue, Shard, SkippingBatches, Tran
 from readers.batch_queue import allocate
 from readers.skipping import Labels, RecordFiller, first_good
 from readers.waited import Waited
+from scaffe.blobs.delivery import Delivery, Fill
 from scaffe.context import TRAIN
-from scaffe.delivery import Delivery, Fill
 from scaffe.layers.layer import Blobs, Layer
-from scaffe.proto import InputTransform
+from scaffe.proto import InputTransform, TransformationParameter
+
+OF_BOXES = "resize_param", "distort_param", "expand_param", "emit_constraint"  # SSD's, of pictures with boxes
 
 
 class BaseData(Layer):
@@ -231,6 +233,15 @@ class PrefetchingData(BaseData):
     def transform(self) -> Transform:
         """Return the transformation that transform_param describes, without a seed."""
         p = self.param.transform_param
+        if given := [name for name in OF_BOXES if p.HasField(name)]:
+            raise self.error(
+                f"transform_param has {given[0]}, which AnnotatedData alone takes; leave it out, and resize by "
+                "convert-imageset --resize-width W --resize-height H"
+            )
+        return self.transform_of(p)
+
+    def transform_of(self, p: TransformationParameter) -> Transform:
+        """Return the transformation that these fields describe, without a seed."""
         if p.force_color and p.force_gray:
             raise self.error("has both force_color and force_gray; give one")
         return Transform(

@@ -10,7 +10,7 @@ from scaffe.layers.layer import Blobs, Layer, register
 
 
 class Dropout(Layer):
-    """y = x / (1 - dropout_ratio) where kept, else 0; y = x in the TEST phase.
+    """y = x / (1 - dropout_ratio) where kept, else 0; y = x in the TEST phase, unless `sample_weights_test`.
 
     x, y of any shape. An element is kept with probability 1 - dropout_ratio. The choice depends on the seed, the
     layer's name, the global batch's number and the sample's index in it, so that any number of ranks drops the same
@@ -23,7 +23,8 @@ class Dropout(Layer):
         self.ratio = self.param.dropout_param.dropout_ratio
         if not 0 <= self.ratio < 1:
             raise self.error(f"dropout_ratio is {self.ratio:g}; give a number from 0 to 1, 1 excluded")
-        self.active = self.context.phase == TRAIN and self.ratio > 0
+        drops = self.context.phase == TRAIN or self.param.dropout_param.sample_weights_test
+        self.active = drops and self.ratio > 0
 
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         top[0].reshape(*bottom[0].shape)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from scaffe.blob import Blob, Shape
-from scaffe.fillers import fill
+from scaffe.blobs.fillers import fill
 from scaffe.layers.layer import ANY, Blobs, Layer, register
 from scaffe.proto import FillerParameter
 

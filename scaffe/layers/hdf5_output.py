@@ -9,8 +9,8 @@ import numpy as np
 
 from readers import HDF5Writer
 from scaffe.context import TRAIN
+from scaffe.files.outputs import check_replaced
 from scaffe.layers.layer import Blobs, Layer, register
-from scaffe.outputs import check_replaced
 from scaffe.proto.kinds import HDF5
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from readers import Batch
 from readers.waited import Waited
 from scaffe.blob import Blob, Shape
-from scaffe.choices import Work
+from scaffe.blobs.fillers import fill
 from scaffe.context import Context
+from scaffe.devices.choices import Work
 from scaffe.engine import REFERENCE
 from scaffe.errors import NetError, ShapeError
-from scaffe.fillers import fill
 from scaffe.near import near
 from scaffe.proto import ConvolutionParameter, FillerParameter, LayerParameter, refusals
 

@@ -20,9 +20,9 @@ class LRN(Layer):
         param = self.param.lrn_param
         if param.local_size % 2 == 0:
             raise self.error(f"local_size is {param.local_size}; give an odd number")
-        within = param.norm_region == param.WITHIN_CHANNEL
-        self.axes: tuple[int, ...] = (2, 3) if within else (1,)
-        self.k = 1.0 if within else param.k
+        self.is_within = param.norm_region == param.WITHIN_CHANNEL
+        self.axes: tuple[int, ...] = (1, 2) if self.is_within else (0,)  # of an image
+        self.k = 1.0 if self.is_within else param.k
         self.reach = param.local_size // 2
         self.alpha, self.beta = param.alpha / param.local_size ** len(self.axes), param.beta
 
@@ -32,34 +32,46 @@ class LRN(Layer):
         top[0].reshape(*bottom[0].shape)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        x = bottom[0].array
-        self.scale = self.buffer("scale", x.shape, x.dtype)
-        self.power = self.buffer("power", x.shape, x.dtype)
-        self.xp.multiply(x, x, out=self.power)
-        self.scale[...] = self._window_sum(self.power)
-        self.scale *= self.alpha
-        self.scale += self.k
-        self.xp.power(self.scale, -self.beta, out=self.power)
-        self.xp.multiply(x, self.power, out=top[0].array)
+        x, y = bottom[0].array, top[0].array
+        self.scale, self.power = self.buffer("scale", x.shape, x.dtype), self.buffer("power", x.shape, x.dtype)
+        for image in zip(x, self.scale, self.power, y, strict=True):  # what one needs stays in the cache
+            self._forward_image(*image)
+
+    def _forward_image(self, x: Any, scale: Any, power: Any, y: Any) -> None:
+        other = self.scratch("other", x.shape, x.dtype)
+        self.xp.multiply(x, x, out=other)
+        self.xp.multiply(self._window_sum(other), self.alpha, out=scale)
+        scale += self.k
+        if self.beta == 0.75:  # as in all published nets: roots take a fraction of a power's time
+            self.xp.sqrt(scale, out=other)
+            self.xp.sqrt(other, out=power)
+            power *= other
+            self.xp.reciprocal(power, out=power)
+        else:
+            self.xp.power(scale, -self.beta, out=power)
+        self.xp.multiply(x, power, out=y)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         """Compute dx_i = dy_i scale_i^-beta - 2 alpha beta / n x_i (sum over j in the window of dy_j y_j / scale_j)."""
-        if not propagate_down[0]:
-            return
-        x, dy, dx = bottom[0].array, top[0].diff_array, bottom[0].diff_array
-        weighted = dy * self.power
-        ratio = self.buffer("ratio", x.shape, x.dtype)
-        self.xp.multiply(weighted, x, out=ratio)
-        ratio /= self.scale
+        if propagate_down[0]:
+            x, dy, dx = bottom[0].array, top[0].diff_array, bottom[0].diff_array
+            for image in zip(x, self.scale, self.power, dy, dx, strict=True):
+                self._backward_image(*image)
+
+    def _backward_image(self, x: Any, scale: Any, power: Any, dy: Any, dx: Any) -> None:
+        ratio = self.scratch("other", x.shape, x.dtype)
+        self.xp.multiply(dy, power, out=dx)
+        self.xp.multiply(dx, x, out=ratio)
+        ratio /= scale
         nearby = self._window_sum(ratio)
         nearby *= x
         nearby *= 2 * self.alpha * self.beta
-        self.xp.subtract(weighted, nearby, out=dx)
+        dx -= nearby
 
     def _window_sum(self, values: Any) -> Any:
-        """Return the sum over the window around each element, in a buffer that the next call overwrites."""
+        """Return the sum over the window around each element of an image, in an array that the next call overwrites."""
         for axis in self.axes:
-            sums = self.buffer(f"sums {axis}", values.shape, values.dtype)
+            sums = self.scratch(f"sums {axis}", values.shape, values.dtype)
             sums[...] = values
             for distance in range(1, min(self.reach, values.shape[axis] - 1) + 1):
                 before, after = _shifted(axis, distance)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scaffe.blob import around
-from scaffe.fillers import given_or_constant
+from scaffe.blobs.fillers import given_or_constant
 from scaffe.layers.layer import Blobs, Layer, register
 
 

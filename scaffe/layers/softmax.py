@@ -10,11 +10,11 @@ from scaffe.blob import around
 from scaffe.layers.layer import Blobs, Layer, register
 
 
-def softmax(xp: ModuleType, scores: Any, out: Any) -> None:
-    """Write the softmax of `scores` over axis 1 into `out`, which may be `scores`."""
-    xp.subtract(scores, scores.max(axis=1, keepdims=True), out=out)
+def softmax(xp: ModuleType, scores: Any, out: Any, axis: int = 1) -> None:
+    """Write the softmax of `scores` over an axis into `out`, which may be `scores`."""
+    xp.subtract(scores, scores.max(axis=axis, keepdims=True), out=out)
     xp.exp(out, out=out)
-    out /= out.sum(axis=1, keepdims=True)
+    out /= out.sum(axis=axis, keepdims=True)
 
 
 class Softmax(Layer):

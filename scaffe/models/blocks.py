@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scaffe import layers as L
-from scaffe.netspec import NetSpec, Top
+from scaffe.spec.netspec import NetSpec, Top
 
 Filler = dict[str, Any]
 

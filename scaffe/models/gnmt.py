@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from scaffe import layers as L
-from scaffe import params as P
 from scaffe.errors import ScaffeError
 from scaffe.models.blocks import named
 from scaffe.models.model import Head
 from scaffe.models.rows import ADAM, Rows, RowsModel
-from scaffe.netspec import NetSpec, Top
+from scaffe.spec import params as P
+from scaffe.spec.netspec import NetSpec, Top
 
 PADDING, MARK, WORDS = 0, 1, 2  # behind a sentence; the begin of a target and the end of its next words; first word
 _HIDDEN = 1e4  # taken from the score of a source step without a word

@@ -10,7 +10,7 @@ from scaffe.models.blocks import conv, dropout, fc, named, pool
 from scaffe.models.imagenet import MEAN, norm
 from scaffe.models.model import Head, Model
 from scaffe.models.normed import conv_bn
-from scaffe.netspec import NetSpec, Top
+from scaffe.spec.netspec import NetSpec, Top
 
 # Outputs of a module's branches: 1x1, 3x3's reduction, 3x3, 5x5's reduction, 5x5, the pooled branch (table 1).
 _MODULES = {

@@ -8,7 +8,7 @@ from functools import partial
 from scaffe import layers as L
 from scaffe.models.blocks import conv, dropout, fc, gaussian, named, pool
 from scaffe.models.model import Head, Model
-from scaffe.netspec import NetSpec, Top
+from scaffe.spec.netspec import NetSpec, Top
 
 MEAN = [104.0, 117.0, 123.0]  # of ImageNet's blue, green and red
 MEAN_FILE = "data/ilsvrc12/imagenet_mean.binaryproto"

@@ -8,7 +8,7 @@ from scaffe import layers as L
 from scaffe.models.blocks import dropout
 from scaffe.models.model import Head, Model
 from scaffe.models.rows import add_hdf5
-from scaffe.netspec import NetSpec
+from scaffe.spec.netspec import NetSpec
 
 STEPS = 35
 WIDTH = 650

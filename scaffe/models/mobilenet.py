@@ -6,7 +6,7 @@ from scaffe import layers as L
 from scaffe.models.blocks import MSRA, RATES_AND_DECAYS
 from scaffe.models.model import Head, Model
 from scaffe.models.normed import conv_bn
-from scaffe.netspec import NetSpec
+from scaffe.spec.netspec import NetSpec
 
 # Outputs and stride of each pair of convolutions (table 1).
 _PAIRS = {

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scaffe import layers as L
-from scaffe import params as P
 from scaffe.errors import ScaffeError
-from scaffe.netspec import NetSpec, Top
 from scaffe.proto import NetParameter, SolverParameter
+from scaffe.spec import params as P
+from scaffe.spec.netspec import NetSpec, Top
 
 DATA = ("files", "input", "dummy")  # where a train_val net's batches come from
 LARGEST = 2**31 - 1  # of a batch, and of a size in a prototxt

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from scaffe import layers as L
-from scaffe import params as P
 from scaffe.errors import ScaffeError
 from scaffe.models.blocks import fc, gaussian, named
 from scaffe.models.model import Head
 from scaffe.models.rows import ADAM, Rows, RowsModel
-from scaffe.netspec import NetSpec, Top
+from scaffe.spec import params as P
+from scaffe.spec.netspec import NetSpec, Top
 
 NEGATIVES = 4  # items not taken for each item taken (section 4.1)
 _TASTES = 4  # numbers that decide what a made-up user takes

@@ -6,7 +6,7 @@ from typing import Any
 
 from scaffe import layers as L
 from scaffe.models.blocks import MSRA, named, rectified
-from scaffe.netspec import NetSpec, Top
+from scaffe.spec.netspec import NetSpec, Top
 
 
 def normalised(n: NetSpec, bn: str, scale: str, bottom: Top, in_place: bool = True) -> Top:

@@ -9,7 +9,7 @@ from scaffe.models.blocks import MSRA, fc, pool, rectified
 from scaffe.models.imagenet import MEAN
 from scaffe.models.model import Head, Model
 from scaffe.models.normed import normalised
-from scaffe.netspec import NetSpec, Top
+from scaffe.spec.netspec import NetSpec, Top
 
 
 def _resnet(depths: tuple[int, ...], n: NetSpec, classes: int, training: bool) -> list[Head]:

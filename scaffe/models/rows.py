@@ -10,10 +10,10 @@ import numpy as np
 
 from readers import HDF5Writer
 from readers.files import make_folder
-from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError
+from scaffe.files.atomic import write_atomically
 from scaffe.models.model import TESTING, TRAINING, Model
-from scaffe.netspec import Function, NetSpec
+from scaffe.spec.netspec import Function, NetSpec
 
 PARTS = ("train", "test")
 ADAM = dict(type="Adam", momentum=0.9, momentum2=0.999, lr_policy="fixed")  # the defaults of Kingma and Ba 2015

@@ -8,7 +8,7 @@ from scaffe import layers as L
 from scaffe.models.blocks import RATES, conv, fc, gaussian, named, pool, rectified
 from scaffe.models.model import Head, Model
 from scaffe.models.normed import normalised
-from scaffe.netspec import NetSpec, Top
+from scaffe.spec.netspec import NetSpec, Top
 
 
 def _lenet(n: NetSpec, classes: int, training: bool) -> list[Head]:

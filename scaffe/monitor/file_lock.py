@@ -7,7 +7,7 @@ import errno
 import fcntl
 import os
 
-from scaffe.lock_owner import Owner, owner_in, this_process
+from scaffe.files.lock_owner import Owner, owner_in, this_process
 from scaffe.monitor.log import log
 
 TRIES = 10  # some file systems never show that two handles are of one file

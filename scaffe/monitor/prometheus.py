@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from readers.files import DEVICE, is_device
-from scaffe.atomic import remove_unfinished, write_atomically
 from scaffe.errors import ScaffeError
+from scaffe.files.atomic import remove_unfinished, write_atomically
 from scaffe.monitor.file_lock import FileLock
 from scaffe.monitor.numbers import Metric, Numbers, Sample
 

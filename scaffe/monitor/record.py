@@ -78,9 +78,10 @@ class RankRecord:
         self._store(0)
 
     def move(self, row: memoryview) -> None:
-        """Write to `row` from now on, for example in memory that other ranks map."""
+        """Write to `row` from now on, for example in memory that other ranks map. The row before shows no wait."""
         row[:] = self.row
-        self.row = row
+        self.row, before = row, self.row
+        before[WHAT_WORD] = packed(self._iteration, self._net, self._operation, -1, 0)
 
     def at(self, operation: int, layer: int = -1) -> None:
         """Record the operation, one of OPERATIONS by index, and the layer that begins now."""

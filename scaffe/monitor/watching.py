@@ -26,7 +26,7 @@ class Watching:
     `timeline` is a file to write when the solver closes: the spans of each rank's threads over the last iterations, in
     Chrome's trace format; "" writes none. A rank that waits for others for `stall_seconds` (0: never) logs which ranks
     are missing and their last operation. With `stall` "abort", or `stall_abort`, it ends the job too. With "shrink",
-    which needs Run.on_rank_loss "shrink", ranks that hang are ended, and the others go on (see giving_up.py). "" and
+    which needs Run.on_rank_loss "shrink", ranks that hang are ended, and the others go on (see hanging.py). "" and
     "say" only log. Raise ScaffeError for other values.
     """
 

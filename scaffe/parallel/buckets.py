@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, log2, sqrt
 
-from scaffe.net import Net
-from scaffe.packed import PackedParameters
+from scaffe.blobs.packed import PackedParameters
+from scaffe.net.net import Net
 
 LINE = 16  # elements: pieces, like parameters, begin on a boundary of 64 bytes
 FIRST = 8  # the first bucket has 1 / FIRST of the others' size
@@ -20,13 +20,42 @@ class Bucket:
     """A slice of the packed arrays that travels in one message.
 
     `parameters` and `layers` hold the indices of the parameters that have elements in it, and of the layers that use
-    any of these. `piece` is "2/5" for the second of a layer's five pieces, else "".
+    any of these. `piece` is "2/5" for the second of a layer's five pieces, else "". `owner` is the rank that gets the
+    gradients' sums, updates the parameters and broadcasts them: the root in S-Caffe's form. Where each rank does so for
+    a slice of the bucket, `counts` has the elements of each rank's, which lie in the order of the ranks.
     """
 
     part: slice
     parameters: tuple[int, ...]
     layers: tuple[int, ...]
     piece: str = ""
+    owner: int = 0
+    counts: tuple[int, ...] = ()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other ranks than the root own elements of it."""
+        return self.owner != 0 or bool(self.counts)
+
+    def mine(self, rank: int) -> list[slice]:
+        """Return the elements that a rank owns: one slice of the packed arrays, or none."""
+        if not self.counts:
+            return [self.part] if rank == self.owner else []
+        start = self.part.start + sum(self.counts[:rank])
+        return [slice(start, start + self.counts[rank])] if self.counts[rank] else []
+
+    def others(self, rank: int) -> list[slice]:
+        """Return the elements that other ranks own, in at most two slices."""
+        if not (mine := self.mine(rank)):
+            return [self.part]
+        around = slice(self.part.start, mine[0].start), slice(mine[0].stop, self.part.stop)
+        return [one for one in around if one.start < one.stop]
+
+    def share(self, rank: int, packed: PackedParameters) -> Bucket | None:
+        """Return what a rank updates of it, None for nothing."""
+        for part in self.mine(rank):
+            return replace(self, part=part, parameters=within(packed, self.parameters, part), owner=rank, counts=())
+        return None
 
     def label(self, net: Net) -> str:
         """Return its name in messages and timelines, by the layers that use it: conv1, conv1 to conv5, fc6 3/37."""
@@ -109,14 +138,14 @@ def _pieces(net: Net, bucket: Bucket, most: float) -> list[Bucket]:
     cuts = [*range(start, stop, int(most) // LINE * LINE), stop]
     parts = [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
     return [
-        replace(bucket, part=part, parameters=_within(net, bucket.parameters, part), piece=f"{k}/{len(parts)}")
+        replace(bucket, part=part, parameters=within(net.packed, bucket.parameters, part), piece=f"{k}/{len(parts)}")
         for k, part in enumerate(parts, 1)
     ]
 
 
-def _within(net: Net, parameters: Sequence[int], part: slice) -> tuple[int, ...]:
+def within(packed: PackedParameters, parameters: Sequence[int], part: slice) -> tuple[int, ...]:
     """Return those of the parameters that have elements in `part`."""
-    slices = net.packed.slices
+    slices = packed.slices
     return tuple(i for i in parameters if slices[i].start < part.stop and part.start < slices[i].stop)
 
 

@@ -18,6 +18,7 @@ class WorkflowTrial:
     """
 
     ROUNDS, ITERATIONS = 4, 3
+    on_choice: Callable[[], object] = staticmethod(lambda: None)  # called before the others are closed, on all ranks
 
     def __init__(self, workflows: dict[str, Workflow], gather: Callable[[list[list[float]]], list[list[list[float]]]]):
         self._workflows, self._gather = workflows, gather
@@ -77,6 +78,7 @@ class WorkflowTrial:
         slowest = np.max(self._gather(self._seconds), axis=0)  # by workflow and iteration
         middle = np.median(slowest, axis=1)
         names, best = list(self._workflows), int(np.argmin(middle))
+        self.on_choice()
         times = ", ".join(f"{name} {1e3 * t:.4g} ms" for name, t in zip(names, middle, strict=True))
         for k, workflow in enumerate(self.workflows):
             if k != best:

@@ -5,20 +5,22 @@ SingleCaffe section IV divides the test phase over its workers in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import attrgetter, itemgetter
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from scaffe.monitor.record import TEST
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.world import World
 
 T = TypeVar("T")
+Score = Callable[[Sequence[np.ndarray]], float]
 
 
 class BatchResult(NamedTuple):
@@ -96,8 +98,14 @@ def run_batches(nets: Sequence[Net], iterations: int, world: World, team: Team) 
     return sorted((batch for part in world.allgather(mine) for batch in part), key=attrgetter("number"))
 
 
-def means(batches: list[BatchResult]) -> BatchResult:
-    """Return the mean loss and outputs, summed in order: the same bits on any number of ranks and instances."""
+def means(batches: list[BatchResult], scores: Mapping[str, Score] = MappingProxyType({})) -> BatchResult:
+    """Return the mean loss and outputs, summed in order: the same bits on any number of ranks and instances.
+
+    An output with a function in `scores` has its value, given the output of all batches, in place of the mean.
+    """
     count = len(batches)
-    outputs = {name: np.sum([batch.outputs[name] for batch in batches], 0) / count for name in batches[0].outputs}
+    outputs = {}
+    for name in batches[0].outputs:
+        values = [batch.outputs[name] for batch in batches]
+        outputs[name] = np.atleast_1d(scores[name](values)) if name in scores else np.sum(values, 0) / count
     return BatchResult(count, sum(batch.loss for batch in batches) / count, outputs)

@@ -11,14 +11,17 @@ from collectives.model.clusters import find_cluster
 from collectives.tuning.modelled import STEP
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
-from scaffe.net import Net
+from scaffe.net.net import Net
+from scaffe.parallel.aggregate import nothing
 from scaffe.parallel.buckets import Bucket, suited_bytes
 from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.team import Team
+from scaffe.parallel.owners import SLICES, SPREAD
+from scaffe.parallel.residuals import NoResiduals, Residuals
 from scaffe.parallel.rounded import RoundedParameters
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
-from scaffe.parallel.workflows.workflow import Functions, Parts, Workflow, registered
+from scaffe.parallel.workflows.workflow import Functions, Workflow, WorkflowParts, registered
 from scaffe.parallel.world import World
 from scaffe.setting import parse_bytes
 from scaffe.solvers.rule import Rule
@@ -36,20 +39,33 @@ def make_workflow(
     rule: Rule,
     instances: InstanceNets | None = None,
     functions: Functions | None = None,
+    check: Callable[[], object] = nothing,
+    residuals: Residuals | None = None,
 ) -> Workflow:
     """Return the workflow of `run`, one of a run's candidates; a single rank gets `Alone`. Collective.
 
     `update(bucket)` applies the `rule` to a bucket. `instances` has the nets of several, `net` first. `functions` are
-    the users', on all ranks or on none.
+    the users', on all ranks or on none; `check()` precedes the first update of an iteration whose sums are complete;
+    `residuals` are what earlier messages have lost of gradients.
     """
+    residuals = residuals or NoResiduals()
     if comm is None or world.size == 1:
         nbytes = _gathered_bytes(net.packed.nbytes, len(instances.nets)) if instances else inf
-        return Alone(Parts(world, None, net, update, rule, nbytes, instances=instances, functions=functions))
+        parts = WorkflowParts(
+            world, None, net, update, rule, nbytes, instances=instances, functions=functions, check=check,
+            residuals=residuals,
+        )  # fmt: skip
+        return Alone(parts)
+    if run.owners == SLICES and not net.engine.in_host_memory:
+        raise ScaffeError(f"--owners {SLICES} on a GPU: the CPU alone has it; give --owners {SPREAD}, or leave it out")
+    if run.numbers and not net.engine.in_host_memory:
+        raise ScaffeError(f"--gradient-numbers {run.gradient_numbers} on a GPU: the CPU alone has it; leave it out")
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
     others = instances, _rounded(run, net), functions
     early = may_update_early(run, comm.shape.nodes)
-    parts = Parts(world, comm, net, update, rule, nbytes, run.drive, *how, *others, early=early)
+    given = world, comm, net, update, rule, nbytes, run.drive, *how, *others
+    parts = WorkflowParts(*given, early=early, check=check, owners=run.owners, residuals=residuals)
     return registered()[run.workflow](parts)
 
 

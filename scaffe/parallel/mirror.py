@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from collectives.loss import is_loss, regardless
+from collectives.loss import ignoring_loss, is_loss
 from scaffe.blob import on_host
 from scaffe.monitor.log import log
 from scaffe.monitor.record import RANKS
@@ -178,7 +178,7 @@ class Mirror:
         """End this object's messages, on all ranks, since one is lost; a mirror that is not whole is dropped."""
         if self._comm is None:
             return
-        with regardless():
+        with ignoring_loss():
             self._comm.Revoke()
         while self._requests:
             try:

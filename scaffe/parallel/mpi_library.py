@@ -10,7 +10,7 @@ from types import ModuleType
 
 from collectives.execution.device import aware
 from scaffe.errors import LaunchError
-from scaffe.parallel.start_watch import FAULT_TOLERANT
+from scaffe.parallel.watch.start import FAULT_TOLERANT
 
 LEVELS = ("single", "funneled", "serialized", "multiple")  # of threads that may call MPI
 LAUNCHED = "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"  # one is set by mpirun, srun --mpi=pmi2 and --mpi=pmix
@@ -69,3 +69,11 @@ def mpi_lines() -> Iterator[str]:
     others = "the others can go on" if can_shrink() else "the job ends; start it with jobs/mpirun.sh --ft to go on"
     yield f"When a rank is lost: {others}"
     yield f"GPU-aware MPI: {'yes' if takes else 'no'} ({who})"
+
+
+def fewer_threads(given: int) -> str:
+    """Return a warning: MPI provides this thread level in place of MPI_THREAD_MULTIPLE, which mpi4py requests."""
+    text = f"MPI provides thread level '{LEVELS[given]}' where '{LEVELS[-1]}' was requested: "
+    if given == 0:
+        return text + "not safe in a process with threads, such as scaffe; use an MPI built with thread support"
+    return text + "sufficient, since only the main thread calls MPI; with --stall-abort the launcher ends the job"

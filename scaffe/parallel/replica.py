@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from scaffe.monitor.record import RankRecord
-from scaffe.net import Net
+from scaffe.net.net import Net
 
 
 class Gradients(Protocol):

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from collectives.loss import regardless
+from collectives.loss import ignoring_loss
 from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.monitor.log import log
 from scaffe.monitor.log import start as start_log
 from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.spares import JobProcess, Regrouped, Spares
+from scaffe.parallel.watch.watch import Probe
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from scaffe.lock_owner import Owner
+    from collectives.group import Group
+    from scaffe.files.lock_owner import Owner
 
 
 class LostRank(NamedTuple):
-    """A rank that has ended, as it was numbered then; `first` is its number at the job's start."""
+    """A rank that has ended, as it was numbered then; `first` is its number at the job's start.
+
+    `pid` is 0 where it was on another host.
+    """
 
     rank: int
     host: str
@@ -28,20 +33,15 @@ class LostRank(NamedTuple):
 
     def __str__(self) -> str:
         first = "" if self.first == self.rank else f", at the start rank {self.first}"
-        return f"rank {self.rank} (process {self.pid} on {self.host}{first})"
-
-
-class Watch(Protocol):
-    """A watch over the processes of a host."""
-
-    def end(self) -> None:
-        """End its thread."""
+        process = f"process {self.pid} " if self.pid else ""
+        return f"rank {self.rank} ({process}on {self.host}{first})"
 
 
 class Reserve:
     """What a World does where some of the launch's ranks are spares.
 
-    `spares` is None where none are. `recruits` is whether they take lost ranks' places now, the same on all ranks.
+    `spares` is None where none are. `fills_places` is whether they take lost ranks' places now, the same on all ranks.
+    `process_table` is the watch's probe of processes.
     """
 
     comm: MPI.Intracomm
@@ -53,10 +53,11 @@ class Reserve:
     firsts: list[int]
     lost: list[LostRank]
     launched: list[Owner]
+    group: Group | None
     _launch: MPI.Group  # of the processes at the job's start
-    host_watch: Watch | None = None
+    process_table: Probe | None = None
     spares: Spares | None = None
-    recruits = False
+    fills_places = False
     is_cut_off = False
 
     @property
@@ -86,9 +87,9 @@ class Reserve:
         return root not in lost and not lost.isdisjoint(others)
 
     @property
-    def speaks(self) -> bool:
+    def reports_losses(self) -> bool:
         """Whether this rank logs what has become of the others: the first that has not taken a place just now."""
-        if self.spares is None or not self.recruits:
+        if self.spares is None or not self.fills_places:
             return self.rank == 0
         return self.rank == next((k for k, one in enumerate(self.spares.seats) if one not in self.spares.new), 0)
 
@@ -126,8 +127,8 @@ class Reserve:
 
         A spare returns once the other ranks are set up, and the root has called `start_spares`.
         """
-        given = zip(self.firsts, self.places, self.pids, strict=True)
-        members = [JobProcess(first, *place, pid) for first, place, pid in given]
+        me = JobProcess(self.firsts[self.rank], *self.places[self.rank], self.pids[self.rank])
+        members = self.comm.allgather(me)  # as a spare it may come to any host's place
         self.spares = spares = Spares(self.comm, members, count)
         self._take_seats(spares, spares.split())
         self.share_cores()
@@ -135,7 +136,7 @@ class Reserve:
             text = "Spare: process %d on %s, started as rank %d, waits to take a lost rank's place"
             log.info(text, one.pid, one.host, one.number)
         if self.is_spare and not spares.wait_for_begin():
-            self.stand_by()  # which ends this process with the others
+            self.standby()  # which ends this process with the others
             raise ScaffeError("a rank was lost before this spare was set up; start the job again")
 
     def start_spares(self) -> None:
@@ -144,10 +145,10 @@ class Reserve:
             return
         if self.rank == 0:
             self.spares.begin()
-        with regardless():  # no rank goes on, where it may revoke, before they have begun
+        with ignoring_loss():  # no rank goes on, where it may revoke, before they have begun
             self.comm.Agree(True)
 
-    def stand_by(self) -> list[LostRank]:
+    def standby(self) -> list[LostRank]:
         """Wait as a spare until this process takes a lost rank's place, and return the lost ranks, as `shrink` does.
 
         If the ranks end, end with them. Raise RanksLostError if none is left.
@@ -166,8 +167,8 @@ class Reserve:
             if was_spare:
                 self.leave(code)
             raise RanksLostError("a rank was lost when others had ended")
-        for one, former in changed.joined:
-            ranks[one.number] = ranks[former.number]
+        for one, replaced in changed.joined:
+            ranks[one.number] = ranks[replaced.number]
         known = [one.first for one in self.lost]  # lost when no place could be taken
         gone = [one for one in changed.lost if one.number not in known]
         lost = [LostRank(ranks[one.number], one.host, one.pid, one.number) for one in gone]
@@ -178,7 +179,7 @@ class Reserve:
             return lost
         if log.handlers:
             start_log(self.rank)
-        if self.speaks:
+        if self.reports_losses:
             _log_changes(spares, changed, ranks)
         return lost
 
@@ -197,6 +198,7 @@ class Reserve:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.places, self.pids = [(one.host, one.cores) for one in members], [one.pid for one in members]
         self.gpus, self.firsts = [""] * self.size, [one.number for one in members]
+        self.group = None
 
     def share_cores(self) -> None:
         """Set the number of threads; see World."""
@@ -213,7 +215,7 @@ class Reserve:
             ended = self.spares.dismiss(code)
             if self.rank == 0:
                 _log_ended(ended)
-        with regardless():
+        with ignoring_loss():
             self.spares.comm.Barrier()
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 
+from scaffe.blobs.packed import ALIGNMENT, PackedParameters, aligned_zeros
 from scaffe.engine import Rounding
-from scaffe.net import Net
-from scaffe.packed import ALIGNMENT, PackedParameters, aligned_zeros
+from scaffe.net.net import Net
+from scaffe.parallel.buckets import Bucket
 
 WORD = 4  # bytes: a float32 number, or two of bfloat16
 LINE = ALIGNMENT // WORD
@@ -43,6 +46,13 @@ class RoundedParameters:
         inside = self._inside(part)
         (first, start, _), (last, _, stop) = inside[0], inside[-1]
         return slice(self._word(first, start), self._word(last, stop))
+
+    def bucket(self, bucket: Bucket) -> Bucket:
+        """Return a bucket with the range of the buffer that holds it, and the words of each rank's slice."""
+        part, end = self.part(bucket.part), bucket.part.stop
+        starts = accumulate(bucket.counts, initial=bucket.part.start)
+        words = [self.part(slice(start, end)).start if start < end else part.stop for start in starts]
+        return replace(bucket, part=part, counts=tuple(b - a for a, b in pairwise(words)) if bucket.counts else ())
 
     def pack(self, part: slice) -> None:
         """Write a range of the parameters into the buffer."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from collectives import ArgumentError, CollectiveError, check_algorithm
-from collectives.schedules.algorithms import downwards, every_name
+from collectives.codecs import CODECS, FEEDBACK
+from collectives.schedules.algorithms import LEADERS, OTHERS, downwards, every_name
 from collectives.schedules.registry import known
 from collectives.supernodes import as_text, finder
 from scaffe.errors import ScaffeError
 from scaffe.near import near
 from scaffe.parallel.drive import DRIVES
+from scaffe.parallel.owners import OWNERS, ROOT
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.workflow import registered
 from scaffe.setting import check_fields, parse_bytes, parse_share, setting, settings_of
@@ -44,13 +46,15 @@ def _hosts(given: object) -> object:
 class Run:
     """How the ranks of a job train together: workflow, collectives, and division of the batch.
 
-    `workflow` names a registered one, or "auto"; `sync` is one of SYNCS, `drive` of DRIVES or "auto". `reduce` names
-    the algorithm of the collectives ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups in ranks (0: as in
-    the name), `chunk_bytes` its messages (0: as tuned). Buckets have up to `bucket_bytes` ("0", "4M", "inf", "auto").
-    `broadcast_numbers` "bf16" broadcasts weights that layers multiply in bfloat16 as such. `supernodes` gives the hosts
-    of each supernode ("n0,n1;n2,n3", a pattern, "slurm": collectives.supernodes). `scaling` "strong" divides the batch
-    over the ranks, "weak" gives each rank the whole batch.
+    `workflow` names a registered one, or "auto"; `sync` is one of SYNCS, `owners` of OWNERS, `drive` of DRIVES or
+    "auto". `reduce` names the algorithm of the collectives ("auto", "mpi", "chain", "cb", ...), `chain_size` its groups
+    in ranks (0: as in the name), `chunk_bytes` its messages (0: as tuned). Buckets have up to `bucket_bytes` ("0",
+    "4M", "inf", "auto"). `gradient_numbers` are those of gradients on their way, and with `error_feedback` what
+    rounding them loses is added the next time. `broadcast_numbers` "bf16" broadcasts weights that layers multiply in
+    bfloat16 as such. `supernodes` gives the hosts of each supernode ("n0,n1;n2,n3", a pattern, "slurm":
+    collectives.supernodes). `scaling` "strong" divides the batch over the ranks, "weak" gives each rank all of it.
 
+    Training stops after `patience` tests without a lower loss of the first test net, whose best weights are kept.
     All of the run's complete snapshots but the newest `keep_snapshots` are removed (0: all stay). With `snapshot_async`
     a thread of the root writes a copy of weights and history while training goes on; without it the iteration waits, as
     it always does for `Solver.snapshot`. With `snapshot_budget` such copies are written, as often as this share of the
@@ -62,7 +66,8 @@ class Run:
     Every `mirror_every` iterations the root sends its weights and history to another rank, in case that it is lost
     itself (0: never).
 
-    Raise ScaffeError for other values; `check_reduce` checks `reduce`, since a flag can complete what a file says.
+    Raise ScaffeError for other values; `check_reduce`, `check_owners` and `check_gradients` check what goes with what,
+    since a flag can complete what a file says.
     """
 
     workflow: str = setting(ScB.name, "what overlaps with computing", choices=_workflows)
@@ -87,6 +92,9 @@ class Run:
     )  # fmt: skip
     scaling: str = setting(SCALINGS[0], "divide the batch over the ranks, or give each all",
                            choices=SCALINGS, flag="scal")  # fmt: skip
+    patience: int = setting(
+        0, "tests without a lower held-out loss after which training stops; 0: never", metavar="N", rare=True
+    )
     keep_snapshots: int = setting(0, "newest snapshots that stay; 0: all", metavar="N")
     snapshot_async: bool = setting(
         True, "write snapshots while training goes on; --no-snapshot-async: wait for them", rare=True
@@ -102,6 +110,17 @@ class Run:
     mirror_every: int = setting(
         0, "iterations after which another rank gets the root's solver state; 0: never", metavar="N", rare=True
     )
+    owners: str = setting(
+        ROOT, "who sums, updates and sends which parameters: the root all, each rank buckets, or a slice of each",
+        choices=(*OWNERS, AUTO), rare=True,
+    )  # fmt: skip
+    gradient_numbers: str = setting(
+        "float32", "of gradients on their way; sums stay float32", choices=("float32", *CODECS), rare=True
+    )
+    error_feedback: str = setting(
+        AUTO, "add what rounding gradients has lost the next time; auto: with int8", choices=(AUTO, "on", "off"),
+        rare=True,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_fields(self, Run)
@@ -131,6 +150,37 @@ class Run:
                 f"bucket_bytes must be bytes such as 4M, inf or auto; got '{self.bucket_bytes}'"
             ) from None
 
+    def check_owners(self) -> None:
+        """Raise ScaffeError for what several owners can't have."""
+        if self.owners == ROOT:
+            return
+        if self.sync == "allreduce":
+            raise ScaffeError(
+                f"--owners {self.owners} with --sync allreduce: there every rank updates all parameters; leave one out"
+            )
+        if self.mirror_every:
+            raise ScaffeError(
+                f"--owners {self.owners} with --mirror-every: a mirror has the root's history alone; leave one out"
+            )
+
+    def check_gradients(self) -> None:
+        """Raise ScaffeError for messages that can't be rounded, or whose loss can't be kept."""
+        given = f"--gradient-numbers {self.gradient_numbers}"
+        if not self.numbers:
+            if self.error_feedback == "on":
+                raise ScaffeError(f"--error-feedback on with {given}: nothing is rounded; give {' or '.join(CODECS)}")
+            return
+        if self.reduce.startswith(LEADERS) or (self.reduce in OTHERS and self.reduce != AUTO):
+            raise ScaffeError(
+                f"{given} with --reduce {self.reduce}: schedules alone round messages, such as ring and chain; "
+                "leave --reduce out"
+            )
+        if self.keeps_residuals and self.shrinks:
+            raise ScaffeError(
+                f"{given} with error feedback and --on-rank-loss shrink: what a lost rank keeps of its gradients is "
+                "lost; give --error-feedback off, or leave one out"
+            )
+
     def check_reduce(self) -> None:
         """Raise ScaffeError unless `reduce` names an algorithm of the collective that `sync` uses."""
         try:
@@ -148,25 +198,60 @@ class Run:
     @property
     def collective(self) -> str:
         """The collective that sums gradients: "reduce" or "allreduce"."""
-        return SYNCS[self.sync]
+        return OWNERS.get(self.owners, SYNCS[self.sync]) if self.owners != ROOT else SYNCS[self.sync]
+
+    @property
+    def keeps_residuals(self) -> bool:
+        """Whether ranks keep what rounding their gradients has lost, and add it the next time."""
+        return FEEDBACK in self.numbers
+
+    @property
+    def numbers(self) -> str:
+        """The numbers of gradients in messages, as collectives name them; "" for float32."""
+        if self.gradient_numbers not in CODECS:
+            return ""
+        has_feedback = self.error_feedback == "on" or (self.error_feedback == AUTO and self.gradient_numbers == "int8")
+        return self.gradient_numbers + FEEDBACK * has_feedback
 
     @property
     def candidates(self) -> dict[str, Run]:
         """The runs to time, by name: this one alone, unless a field is "auto"."""
         workflows = registered()
         kinds = [kind for kind in workflows.values() if self.workflow == AUTO and kind.is_tried]
-        return {
+        found = {
             name: replace(self, workflow=kind.name, drive=drive)
             for kind in kinds or [workflows[self.workflow]]
             for name, drive in kind.by_drive(self.drive).items()
         }
+        if self.owners != AUTO:
+            return found
+        pairs = ((name, run, one) for name, run in found.items() for one in self._owners)
+        return {f"{name}, owners {one}": replace(run, owners=one) for name, run, one in pairs}
+
+    @property
+    def _owners(self) -> list[str]:
+        """The owners whose collectives have the algorithm."""
+        return [one for one in OWNERS if one == ROOT or replace(self, owners=one).has_reduce]
+
+    @property
+    def has_reduce(self) -> bool:
+        """Whether `reduce` names an algorithm of the collective that sums gradients."""
+        try:
+            check_algorithm(self.collective, self.reduce, self.chain_size or None)
+        except CollectiveError:
+            return False
+        return True
 
     @property
     def how(self) -> dict[str, Any]:
         """The keywords of a reduce, or allreduce, of gradients."""
-        return {"algorithm": self.reduce, "chain_size": self.chain_size or None, "chunk_bytes": self.chunk_bytes}
+        return self._how | ({"numbers": self.numbers} if self.numbers else {})
 
     @property
     def how_down(self) -> dict[str, Any]:
         """The keywords of a broadcast of parameters."""
-        return self.how | {"algorithm": downwards(self.reduce)}
+        return self._how | {"algorithm": downwards(self.reduce)}
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {"algorithm": self.reduce, "chain_size": self.chain_size or None, "chunk_bytes": self.chunk_bytes}

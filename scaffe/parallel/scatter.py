@@ -6,6 +6,7 @@ transforms whole global batches in advance, and the ranks wait for their rows at
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -34,5 +35,5 @@ def scatter(world: World, whole: Batch | None, mine: Batch) -> None:
 
 def _labels(whole: Batch, rows: list[int]) -> list[tuple[int, list[Any]]]:
     """Return for each rank the batch's number and the keys of its records."""
-    stops = [sum(rows[: rank + 1]) for rank in range(len(rows))]
+    stops = accumulate(rows)
     return [(whole.number, whole.keys[stop - n : stop]) for stop, n in zip(stops, rows, strict=True)]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from collectives.loss import regardless
+from collectives.loss import ignoring_loss
 from scaffe.errors import RanksLostError
 from scaffe.parallel.cut_off import is_cut_off
 
@@ -75,7 +75,7 @@ class Spares:
     def begin(self) -> None:
         """Let the spares prepare themselves, once the seats have. Called by one seat, not collective."""
         for one in self.waiting:
-            with regardless():
+            with ignoring_loss():
                 self.comm.Ssend(bytearray(), self.members.index(one))
 
     def wait_for_begin(self) -> bool:
@@ -91,7 +91,7 @@ class Spares:
 
     def _has_begun(self, seat: JobProcess) -> bool:
         place, has_begun = self.members.index(seat), False
-        with regardless():
+        with ignoring_loss():
             if has_begun := self.comm.Iprobe(place):
                 self.comm.Recv(bytearray(), place)
         return has_begun
@@ -127,7 +127,7 @@ class Spares:
 
     def revoke(self) -> None:
         """Call the spares, and all others, to `regroup`. Not collective."""
-        with regardless():
+        with ignoring_loss():
             self.comm.Revoke()
 
     def regroup(self, code: int | None = None) -> tuple[MPI.Intracomm, Regrouped, int | None]:
@@ -140,12 +140,12 @@ class Spares:
         while True:
             self._take_left(cast("MPI.Intracomm", self.comm.Shrink()), changed)
             comm = None
-            with regardless():
+            with ignoring_loss():
                 comm = self.split()
             if comm is None:
                 self.comm.Revoke()  # ends the others' waits in Split
             agreed = 0
-            with regardless():
+            with ignoring_loss():
                 agreed = self.comm.Agree(mine if comm is not None else mine & ~SPLIT)
             if comm is not None and agreed & SPLIT:
                 self.new = [one for one, _ in changed.joined if one in self.seats]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaffe.blob import on_host
-from scaffe.net import Net
-from scaffe.packed import aligned_zeros
+from scaffe.blobs.packed import aligned_zeros
+from scaffe.net.net import Net
 from scaffe.parallel.world import World
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collectives.loss import regardless
+from collectives.loss import ignoring_loss
 from scaffe.monitor.record import RANKS
 from scaffe.parallel.meter import Meter
 from scaffe.parallel.world import World
@@ -65,11 +65,11 @@ class Sums:
 
     def break_off(self) -> None:
         """End the sums of all ranks, since one is lost. Not collective."""
-        with regardless():
+        with ignoring_loss():
             if self._comm:  # not freed yet
                 self._comm.Revoke()
         if self._request is not None:
-            with regardless():
+            with ignoring_loss():
                 self._request.Wait()
 
     def close(self) -> None:

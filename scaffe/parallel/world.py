@@ -16,18 +16,21 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 import numpy as np
 
 from collectives import CollectiveError, RankLostError, abort, agree
-from collectives.loss import is_loss, noticed, regardless
+from collectives.agreement import digest, raise_difference
+from collectives.group import Group, among
+from collectives.loss import as_rank_lost, ignoring_loss, is_loss
 from readers import ReaderError
 from scaffe.devices.threads import check_threads, explain, given_threads, limit_blas
-from scaffe.errors import AgreedError, DeviceError, LaunchError, RanksLostError, ScaffeError, notes
-from scaffe.lock_owner import this_process
+from scaffe.errors import AgreedError, DeviceError, LaunchError, RanksLostError, ScaffeError, notes, text_of
 from scaffe.monitor import log as logs
 from scaffe.monitor.record import RANKS, RankRecord
 from scaffe.parallel.cut_off import is_cut_off
+from scaffe.parallel.hosts import ELSEWHERE, fair_threads, find_places
 from scaffe.parallel.instances.topology import ranges
-from scaffe.parallel.mpi_library import LAUNCHED, LEVELS, can_shrink, load_mpi
+from scaffe.parallel.mpi_library import LAUNCHED, can_shrink, fewer_threads, load_mpi
 from scaffe.parallel.reserve import LostRank, Reserve
-from scaffe.parallel.start_watch import connected, disconnect, end_launcher, ended_early
+from scaffe.parallel.watch.start import connected, disconnect, end_launcher, ended_early
+from scaffe.parallel.watch.watch import Watch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -45,13 +48,16 @@ class World(Reserve):
 
     - `rank`, `size`, `root`: as in MPI; the root is rank 0.
     - `host`, `cores`, `threads`: this rank's host name, the cores it is bound to, and the threads it computes with.
-    - `places`: host and cores of all ranks, by rank. `pids`: their processes. `firsts`: their ranks at the job's start.
-    - `launched`: the processes at the job's start, by their ranks then.
-    - `gpus`: the PCI bus addresses of all ranks' GPUs, "" for the CPU.
+    - `places`: host and cores of all ranks, by rank; of other hosts' ranks no cores are known. `firsts`: the ranks at
+      the job's start. `pids`: the processes, 0 for one of another host.
+    - `launched`: the processes at the job's start, by their ranks then; of another host its name alone.
+    - `group`: the nodes of the ranks, where ranks that share memory are on one; None until a Communicator asks.
+    - `gpus`: the PCI bus addresses of the GPUs of this host's ranks, "" for the CPU, ELSEWHERE for other hosts' ranks.
     - `gpu`: the GPU this rank computes on, None for the CPU.
     - `noticed`: the error by which this rank noticed a loss itself, or "". `revoked`: whether it has called `revoke`.
     - `lost`: the ranks that `shrink` has gone on without. `is_cut_off`: whether they may be going on without this one.
     - `spares`: the processes that wait to take lost ranks' places, None without any. A spare's World is itself alone.
+    - `watch`: over this job's ranks; it has no thread until there is a probe.
     - `record`: what this rank, or the instance of the calling thread, is doing, for the stall watchdog.
 
     Making it is collective.
@@ -67,11 +73,12 @@ class World(Reserve):
         self._main, self._own = RankRecord(), threading.local()
         self.host = socket.gethostname()
         self.cores = sorted(os.sched_getaffinity(0))
-        self.places = comm.allgather((self.host, self.cores))
-        self.launched = comm.allgather(this_process())
+        self.group = Group.from_comm(comm)
+        self.places, self.launched = find_places(comm, self.group, self.cores)
         self.pids = [one.pid for one in self.launched]
         self.firsts = [*range(self.size)]
         self.lost: list[LostRank] = []
+        self.watch = Watch()
         self._launch = comm.group
         self.gpu: Gpu | None = None
         self.gpus = [""] * self.size  # by rank: PCI bus address
@@ -104,11 +111,20 @@ class World(Reserve):
     def take_gpu(self, gpu: Gpu | None) -> None:
         """Set this rank's GPU, None for the CPU. If any rank has none, all ranks compute on the CPU. Collective."""
         with self.record.waiting(RANKS):
-            self.gpus = self.comm.allgather(gpu.bus if gpu else "")
-        missing = [rank for rank, bus in enumerate(self.gpus) if not bus]
-        if missing and any(self.gpus):
+            near = among(self.comm, self.neighbours)
+            buses = dict(zip(self.neighbours, near.allgather(gpu.bus if gpu else ""), strict=True))
+            near.Free()
+            found = int(self.allsum(gpu is not None))
+            self.gpus = [buses.get(rank, ELSEWHERE if found else "") for rank in range(self.size)]
+        if 0 < found < self.size:
+            missing = [rank for rank, has in enumerate(self.allgather(gpu is not None)) if not has]
             logs.log.info("No GPU for rank(s) %s: all ranks compute on the CPU", ranges(missing))
-        self.gpu = None if missing else gpu
+        self.gpu = gpu if found == self.size else None
+
+    @property
+    def neighbours(self) -> list[int]:
+        """The ranks on this host, ascending."""
+        return [rank for rank, (host, _) in enumerate(self.places) if host == self.host]
 
     @property
     def spare_cores(self) -> int:
@@ -133,6 +149,13 @@ class World(Reserve):
             self.comm.Allreduce(MPI.IN_PLACE, sums)
         return sums
 
+    def allmin(self, value: float) -> float:
+        """Return the least value of all ranks. Collective."""
+        from mpi4py import MPI
+
+        with self.record.waiting(RANKS):
+            return float(self.comm.allreduce(value, MPI.MIN))
+
     def allgather(self, value: T) -> list[T]:
         """Return all ranks' values by rank, on all ranks. Collective."""
         with self.record.waiting(RANKS), self._whole():
@@ -148,90 +171,82 @@ class World(Reserve):
         with self.record.waiting(RANKS), self._whole():
             agree(self.comm, values)
 
-    def together(self, work: Callable[[], T]) -> T:
+    def together(self, work: Callable[[], T], alike: Callable[[T], Mapping[str, str]] = lambda result: {}) -> T:
         """Return `work()`, which does not communicate. Collective.
 
         If it raises one of USER_ERRORS on any rank, raise AgreedError on all ranks, with the text of the lowest such
-        rank. A single rank raises the error itself.
+        rank. A single rank raises the error itself. Raise DisagreementError unless `alike(result)`, values by name, is
+        the same on all ranks. An allreduce of 24 bytes says that all is well.
         """
         result: T | None = None
         failure: Exception | None = None
+        values: Mapping[str, str] = {}
         try:
             result = work()
+            values = alike(result)
         except USER_ERRORS as error:
             failure = error
-        failures = self.allgather(failure and ": ".join([*notes(failure), str(failure)]))
-        failed = [rank for rank, one in enumerate(failures) if one]
-        if not failed:
+        if self.size == 1:
+            if failure is not None:
+                raise failure
             return cast(T, result)
-        if failure is not None and self.size == 1:
-            raise failure
+        from mpi4py import MPI
+
+        word = digest(values)
+        found = np.array([failure is not None, word, -word], np.int64)
+        with self.record.waiting(RANKS), self._whole():
+            self.comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
+            if found[0]:
+                self._raise_lowest(failure)
+            if found[1] != -found[2]:
+                raise_difference(self.comm, values)
+        return cast(T, result)
+
+    def _raise_lowest(self, failure: Exception | None) -> NoReturn:
+        """Raise on all ranks the error of the lowest rank that has a `failure`. Collective."""
+        failures = self.comm.allgather(failure and text_of(failure))
+        failed = [rank for rank, one in enumerate(failures) if one]
         text = failures[failed[0]]
         everywhere = len(failed) == self.size and set(failures) == {text}
         raise AgreedError(text if everywhere else f"rank {failed[0]}: {text}")
 
     def on_root(self, work: Callable[[], T]) -> T:
         """Return the root's `work()` on all ranks; raise its errors on all ranks, as `together` does. Collective."""
-        return cast(T, self.bcast(self.together(lambda: work() if self.is_root else None)))
+        found: tuple[T | None, str] = None, ""
+        if self.is_root:
+            try:
+                found = work(), ""
+            except USER_ERRORS as error:
+                if self.size == 1:
+                    raise
+                found = None, text_of(error)
+        result, text = self.bcast(found)
+        if text:
+            raise AgreedError(f"rank {self.root}: {text}")
+        return cast(T, result)
 
     @property
     def file_mark(self) -> str:
         """The part of a file's name that differs between ranks: .rank0of4, or "" on a single rank."""
         return f".rank{self.rank}of{self.size}" if self.size > 1 else ""
 
-    def describe(self) -> list[str]:
-        """Return a line per node: the cores, and the GPU, of each of its ranks."""
-        nodes: dict[str, list[str]] = {}
-        for rank, (host, cores) in enumerate(self.places):
-            gpu = f" and the GPU at {self.gpus[rank]}" if self.gpu else ""
-            nodes.setdefault(host, []).append(f"rank {rank} on cores {ranges(cores)}{gpu}")
-        return [f"{host}: {', '.join(ranks)}" for host, ranks in nodes.items()]
-
-    def crowding(self) -> str:
-        """Return a warning if ranks have more threads than the cores they share, on the lowest of them; else ""."""
-        sharing = {
-            rank: cores
-            for rank, (host, cores) in enumerate(self.places)
-            if host == self.host and not {*cores}.isdisjoint(self.cores)
-        }
-        cores = len({core for cores in sharing.values() for core in cores})
-        if self.rank != min(sharing) or len(sharing) * self.threads <= cores:
-            return ""
-        return (
-            f"{len(sharing)} rank(s) with {self.threads} thread(s) each share {cores} core(s) of {self.host}: they "
-            "wait for each other; start fewer ranks, or give each fewer threads with --threads"
-        )
-
-    def gpu_crowding(self) -> str:
-        """Return a warning if other ranks share this rank's GPU, on the lowest of them; else ""."""
-        if self.gpu is None:
-            return ""
-        mine = self.host, self.gpu.bus
-        sharing = [rank for rank, bus in enumerate(self.gpus) if (self.places[rank][0], bus) == mine]
-        if len(sharing) == 1 or self.rank != sharing[0]:
-            return ""
-        return (
-            f"ranks {ranges(sharing)} share the GPU at {self.gpu.bus} of {self.host}: each has a part of its memory, "
-            "and they take turns; start a rank for each GPU"
-        )
-
     # Lost ranks.
 
     def revoke(self) -> None:
         """End all waits of this object, on all ranks, with an error: a rank is lost. Not collective."""
         self.revoked = True
-        with regardless():
+        with ignoring_loss():
             self.comm.Revoke()
-        if self.spares is not None and self.recruits:
+        if self.spares is not None and self.fills_places:
             self.spares.revoke()
 
     def shrink(self) -> list[LostRank]:
         """Go on with the ranks that are left, renumbered in their order; return those lost since the last time.
 
-        Each rank has called `revoke` and has no message in flight. Where the World `recruits`, spares take the places
-        of lost ranks. Collective over the ranks that are left, then also over the spares, which are in `stand_by`.
+        Each rank has called `revoke` and has no message in flight. Where the World `fills_places`, spares take places
+        of lost ranks. Collective over the ranks that are left, then also over the spares, which are in `standby`.
         """
-        if self.spares is not None and self.recruits:
+        if self.spares is not None and self.fills_places:
             with self.record.waiting(RANKS):
                 return self._regroup(self.spares)
         before = self.comm
@@ -246,6 +261,7 @@ class World(Reserve):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.places, self.pids = [self.places[k] for k in stay], [self.pids[k] for k in stay]
         self.gpus, self.firsts = [self.gpus[k] for k in stay], [self.firsts[k] for k in stay]
+        self.group = self.group and Group.of([self.group.nodes[k] for k in stay])
         if logs.log.handlers:
             logs.start(self.rank)
         return lost
@@ -287,11 +303,11 @@ class World(Reserve):
             self.noticed = self.noticed if "ERR_REVOKED" in str(error) else str(error)
         if not done:
             break_off()
-        with regardless(), self.record.waiting(RANKS):
+        with ignoring_loss(), self.record.waiting(RANKS):
             return bool(self.comm.Agree(done))  # all ranks get the same result, or all an error
         return False
 
-    def lasting(self, work: Callable[[], T]) -> T:
+    def retried(self, work: Callable[[], T]) -> T:
         """Return `work()`; if a rank is lost meanwhile, those that are left do it again. Collective."""
         results: list[T] = []
         while not self.attempt(lambda: results.append(work()), self.revoke):
@@ -303,7 +319,7 @@ class World(Reserve):
 
     def leave(self, code: int) -> NoReturn:
         """End this process with an exit code, once all ranks have come so far: MPI can't always end without some."""
-        with regardless():
+        with ignoring_loss():
             self.comm.Barrier()
         self.dismiss_spares(code)
         sys.stdout.flush()
@@ -326,7 +342,7 @@ class World(Reserve):
             error = DeviceError(text)  # a GPU reports a failure at any later call
         elif text := explain(error):
             error = ScaffeError(text)
-        error = noticed(error) if isinstance(error, Exception) else error
+        error = as_rank_lost(error) if isinstance(error, Exception) else error
         expected = isinstance(error, (*USER_ERRORS, MemoryError))  # the user can choose smaller sizes
         code = 2 if expected and not is_loss(error) else 1
         if isinstance(error, ScaffeError):
@@ -335,7 +351,7 @@ class World(Reserve):
         if self.is_root or not alike:
             self._report(error, expected, [] if alike else [self.name])
         if alike:
-            with regardless():
+            with ignoring_loss():
                 self.comm.Barrier()
                 return code
             if not self.is_root:  # a rank was lost meanwhile: the root may be elsewhere
@@ -405,14 +421,6 @@ def _started() -> World:
     os._exit(RanksLostError.exit_code)
 
 
-def fewer_threads(given: int) -> str:
-    """Return a warning: MPI provides this thread level in place of MPI_THREAD_MULTIPLE, which mpi4py requests."""
-    text = f"MPI provides thread level '{LEVELS[given]}' where '{LEVELS[-1]}' was requested: "
-    if given == 0:
-        return text + "not safe in a process with threads, such as scaffe; use an MPI built with thread support"
-    return text + "sufficient, since only the main thread calls MPI; with --stall-abort the launcher ends the job"
-
-
 def _check_launcher(size: int) -> None:
     """Raise LaunchError if the launcher started several processes but MPI_COMM_WORLD has one, `size` being its size."""
     announced = launcher_size()
@@ -422,12 +430,6 @@ def _check_launcher(size: int) -> None:
         hint = "start with mpirun, or srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI with PMIx)"
     if size == 1 and announced > 1:
         raise LaunchError(f"the launcher started {announced} processes but each is alone in its MPI world: {hint}")
-
-
-def fair_threads(host: str, cores: list[int], places: list[tuple[str, list[int]]]) -> int:
-    """Return the threads of each rank that shares these cores; `places` holds host and cores of all ranks."""
-    rivals = sum(other == host and not set(cores).isdisjoint(theirs) for other, theirs in places)
-    return max(1, len(cores) // rivals)
 
 
 def launcher_rank() -> int:

@@ -33,7 +33,7 @@ def nested(number: int, parts: Sequence[Part]) -> list[Part]:
 
 
 def _head(number: int, length: int) -> bytes:
-    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(length)
+    return varint(number << 3 | _LENGTH_DELIMITED) + varint(length)
 
 
 def encode(array: np.ndarray, diff: np.ndarray | None = None) -> bytes:
@@ -93,6 +93,21 @@ def _payload(content: bytes, number: int) -> memoryview:
     return memoryview(b"")
 
 
+def split(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield the fields of a serialised message without groups: number, the whole field, and its payload, if any."""
+    at = 0
+    while at < len(content):
+        start = at
+        tag, at = _read_varint(content, at)
+        if tag & 7 in _FIXED:
+            size = _FIXED[tag & 7]
+        else:
+            size, at = _read_varint(content, at)  # the value itself, for wire type varint
+            size *= tag & 7 == _LENGTH_DELIMITED
+        yield tag >> 3, content[start : at + size], content[at : at + size]
+        at += size
+
+
 def read_fields(file: IO[bytes], numbers: Collection[int]) -> bytes:
     """Return the first field of each of these numbers in an open serialised message, without reading the others.
 
@@ -144,7 +159,7 @@ def _varint_of(file: IO[bytes]) -> int:
     raise EOFError("no whole message")
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """Return a number as a varint: groups of seven bits, the lowest first."""
     groups = bytearray()
     while number > 0x7F:

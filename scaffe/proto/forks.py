@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 SSD, RCNN, RFCN = "SSD's Caffe", "Faster R-CNN's Caffe", "R-FCN's Caffe"
 INTEL, NVIDIA, RISTRETTO = "Intel's Caffe", "NVCaffe", "Ristretto"
 SEGNET, DEEPLAB, CRF = "SegNet's or ENet's Caffe", "DeepLab's or PSPNet's Caffe", "CRF-RNN's Caffe"
-SENET, MOBILE, YOLO = "SENet's Caffe", "MobileNet's or ShuffleNet's Caffe", "a Caffe with YOLO"
+YOLO = "a Caffe with YOLO"
 FACES, FLOW, POSE, OTHER = "a Caffe for faces", "FlowNet's Caffe", "OpenPose's Caffe", "a fork of Caffe"
 
 LEAVE_OUT = "leave it out"
@@ -20,23 +20,6 @@ PYTHON = "write a Python layer in its place, which --allow-python-layers allows"
 HEAD = f"use the net without its detection head, or {PYTHON}"
 SCALE = "use BatchNorm, and behind it Scale with filler, bias_term: true and bias_filler"
 FIVE = f"{SCALE}; weights of 5 blobs don't copy: a program must move blobs 3 and 4 to the Scale layer"
-SEGNETS_BN = (
-    "use Scale with bias_term: true for bn_mode: INFERENCE, else BatchNorm and behind it such a Scale; weights don't "
-    "copy: a program must reshape blobs 0 and 1 from 1 x C x 1 x 1 to Scale's C"
-)
-PSPNETS_BN = (
-    f"{SCALE}; weights don't copy: a program must reshape their blobs from 1 x C x 1 x 1 to C, give 0 and 1 to Scale, "
-    "2 and 3 to BatchNorm, and a third of the value 1"
-)
-NEAREST = (
-    "use Deconvolution with num_output and group as many as its channels, kernel_size and stride of its scale, "
-    "bias_term: false, weight_filler { value: 1 } and param { lr_mult: 0 }"
-)
-BILINEAR = (
-    "Deconvolution with num_output and group as many as its channels, a bilinear filler, bias_term: false and "
-    "param { lr_mult: 0 } enlarges by whole factors, with other borders"
-)
-L2 = "use Reduction with operation: SUMSQ and axis: 1, Power with power: -0.5, and Scale of two bottoms with axis: 0"
 NUMBERS = "leave it out; --compute bf16 chooses numbers of 16 bits"
 
 
@@ -44,35 +27,26 @@ class Fork(NamedTuple):
     """What one fork has, and what to use instead.
 
     `fields` are those of the message, or the values of the enum, that stands before them with a colon; without one
-    those of LayerParameter. The names of messages and fields can be patterns. Where forks have different layers of one
-    type, `marks` tells a row's: fields in its layer, or bottoms-N for their number.
+    those of LayerParameter. The names of messages and fields can be patterns.
     """
 
     fork: str
     types: str
     fields: str
     use: str
-    marks: str = ""
 
 
 ROWS = (
-    Fork(SSD, "PriorBox MultiBoxLoss DetectionOutput DetectionEvaluate",
-        "prior_box_param multibox_loss_param detection_output_param detection_evaluate_param", HEAD),
-    Fork(SSD, "AnnotatedData", "annotated_data_param",
-        f"use Data with a database that convert-imageset writes, without boxes, or {PYTHON}"),
     Fork(SSD, "VideoData", "video_data_param", "store the video's frames, and use ImageData"),
-    Fork(SSD, "Permute", "permute_param", PYTHON),
-    Fork(SSD, "Normalize", "norm_param", PYTHON),
-    Fork(SSD, "", "SolverParameter: eval_type ap_version show_per_class_result", LEAVE_OUT),
     Fork(SSD, "", "SolverParameter: plateau_winsize", "use another lr_policy, such as multistep"),
-    Fork(SSD, "", "TransformationParameter: resize_param noise_param distort_param expand_param emit_constraint",
+    Fork(SSD, "", "TransformationParameter: noise_param",
         "leave it out, and resize by convert-imageset --resize-width W --resize-height H"),
-    Fork(RCNN, "ROIPooling ROIAlign", "roi_pooling_param roi_align_param", PYTHON),
-    Fork(RCNN, "SmoothL1Loss SmoothL1LossOHEM", "smooth_l1_loss_param",
-        f"{PYTHON}; EuclideanLoss is another loss, without weights of its values"),
+    Fork(RCNN, "ROIAlign", "roi_align_param", PYTHON),
+    Fork(RCNN, "", "DropoutParameter: scale_train",
+        "leave it out, and multiply the weights of the layer behind it by 1 - dropout_ratio once"),
     Fork(RCNN, "Proposal AnchorTarget", "proposal_param", PYTHON),
-    Fork(RFCN, "PSROIPooling BoxAnnotatorOHEM DeformableConvolution DeformablePSROIPooling SoftmaxWithLossOHEM",
-        "psroi_pooling_param box_annotator_ohem_param deformable_convolution_param", PYTHON),
+    Fork(RFCN, "BoxAnnotatorOHEM DeformableConvolution DeformablePSROIPooling SmoothL1LossOHEM SoftmaxWithLossOHEM",
+        "box_annotator_ohem_param deformable_convolution_param", PYTHON),
     Fork(NVIDIA, "", "BatchNormParameter: scale_filler scale_bias", FIVE),
     Fork(f"{NVIDIA} or {INTEL}", "", "BatchNormParameter: bias_filler", FIVE),
     Fork(NVIDIA, "", "NetParameter: default_* global_grad_scale* reduce_buckets", NUMBERS),
@@ -106,40 +80,29 @@ ROWS = (
         "use normalization: NONE, and as loss_weight 1 / pre_fixed_normalizer"),
     Fork(RISTRETTO, "ConvolutionRistretto FcRistretto DeconvolutionRistretto LRNRistretto DataRistretto", "",
         "use the float32 net that it was made of"),
-    Fork(DEEPLAB, "Interp", "interp_param", f"{PYTHON}; {BILINEAR}"),
     Fork(DEEPLAB, "ImageSegData SegAccuracy MatWrite MatRead DenseCRF AdaptiveBiasChannel",
         "seg_accuracy_param mat_write_param mat_read_param densecrf_param", PYTHON),
     Fork(DEEPLAB, "", "ConvolutionParameter: hole hole_h hole_w", "write dilation"),
     Fork(DEEPLAB, "", "LossParameter: weight_source", f"leave it out, or {PYTHON}"),
-    Fork(SEGNET, "BN", "", SEGNETS_BN, "scale_filler shift_filler bn_mode"),
-    Fork(DEEPLAB, "BN", "", PSPNETS_BN, "slope_filler frozen"),
-    Fork("SegNet's, ENet's or PSPNet's Caffe", "BN", "bn_param", f"{SCALE}; weights don't copy"),
     Fork(SEGNET, "", "LossParameter: weight_by_label_freqs class_weighting", f"leave it out, or {PYTHON}"),
-    Fork(SEGNET, "Upsample", "", f"{PYTHON}; MAX Pooling has the mask, its second bottom, as second top",
-        "bottoms-2 upsample_h upsample_w pad_out_h pad_out_w"),
-    Fork(YOLO, "Upsample", "", NEAREST, "bottoms-1"),
-    Fork(f"{SEGNET} or {YOLO}", "Upsample", "upsample_param", PYTHON),
     Fork(SEGNET, "DenseImageData", "dense_image_data_param",
         f"use two ImageData layers, of images and of images of labels, each with a list of its own, or {PYTHON}"),
     Fork(SEGNET, "SpatialDropout", "spatial_dropout_param",
         f"use Dropout, which drops single values, not channels, or {PYTHON}"),
     Fork(CRF, "MultiStageMeanfield", "multi_stage_meanfield_param", PYTHON),
-    Fork(SENET, "Axpy", "", "use Reshape of the factors to N x C, Scale of two bottoms with axis: 0, and Eltwise"),
-    Fork(MOBILE, "ConvolutionDepthwise DepthwiseConvolution", "",
-        "write Convolution, with group as many as its channels: it has fast forms here"),
-    Fork(MOBILE, "ShuffleChannel ChannelShuffle", "shuffle_channel_param",
-        f"use Slice into single channels, and Concat in their new order, or {PYTHON}"),
-    Fork(OTHER, "ReLU6", "relu6_param", "use Clip with min: 0 and max: 6"),
-    Fork(OTHER, "L2Normalization L2Norm", "l2n_param", L2),
     Fork(OTHER, "SignedSqrt CompactBilinear Bilinear", "compact_bilinear_param", PYTHON),
-    Fork(OTHER, "Mish HardSwish HSwish HardSigmoid SELU CReLU Maxout", "mish_param hard_swish_param", PYTHON),
+    Fork(OTHER, "HSwish", "", "write HardSwish"),
+    Fork(OTHER, "L2Norm", "", "write L2Normalization"),
+    Fork(OTHER, "ChannelShuffle", "", "write ShuffleChannel, with shuffle_channel_param"),
+    Fork(OTHER, "HardSigmoid SELU Maxout", "hard_swish_param mish_param crelu_param", PYTHON),
+    Fork(FACES, "", "normalize_param", "use L2Normalization, which divides each sample by its norm"),
     Fork(OTHER, "Flip Resize Pad Padding GroupNorm InstanceNorm LayerNorm Convolution3D Pooling3D", "", PYTHON),
     Fork(OTHER, "FocalLoss WeightedSoftmaxWithLoss TripletLoss", "focal_loss_param triplet_loss_param", PYTHON),
     Fork(POSE, "ImResize Nms CPMData", "imresize_param nms_param cpm_transform_param", PYTHON),
     Fork(OTHER, "", "lstm_param", "use LSTM with recurrent_param, whose weights are other blobs"),
-    Fork(YOLO, "Region RegionLoss RegionOutput YoloDetectionOutput Yolov3DetectionOutput",
-        "region_param region_loss_param yolov3_*", HEAD),
-    Fork(YOLO, "Reorg", "reorg_param", PYTHON),
+    Fork(YOLO, "", "DetectionOutputParameter: side num_box coords biases label_map_file",
+        "write type YoloDetectionOutput with yolo_detection_output_param, whose labels begin at 1"),
+    Fork(YOLO, "RegionLoss RegionOutput Yolov3 Yolov3DetectionOutput", "region_loss_param yolov3_*", HEAD),
     Fork(FACES, "CenterLoss MarginInnerProduct LargeMarginInnerProduct LSoftmax LabelSpecificAdd CosinAddMargin",
         "center_loss_param margin_inner_product_param largemargin_inner_product_param", PYTHON),
     Fork(FLOW, "Correlation Correlation1D FlowWarp Resample DataAugmentation CustomData LpqLoss Downsample",
@@ -147,13 +110,9 @@ ROWS = (
 )  # fmt: skip
 
 
-def of_type(kind: str, seen: Collection[str] = ()) -> Fork | None:
-    """Return the row of a layer type, also in V1's spelling, None where no row has it.
-
-    `seen` has the layer's fields, those in its parameters too, and bottoms-N.
-    """
-    rows = (row for row in ROWS if kind and _plain(kind) in map(_plain, row.types.split()))
-    return next((row for row in rows if not row.marks or any(mark in seen for mark in row.marks.split())), None)
+def of_type(kind: str) -> Fork | None:
+    """Return the row of a layer type, also in V1's spelling, None where no row has it."""
+    return next((row for row in ROWS if kind and _plain(kind) in map(_plain, row.types.split())), None)
 
 
 def of_field(message: str, name: str) -> Fork | None:

@@ -74,8 +74,10 @@ def encode_weights(
     return _sealed(buffer)
 
 
-def encode_solver_state(state: SolverState, history: Iterable[np.ndarray]) -> bytes:
-    """Return the HDF5 file of a solver state and its history, which is not in `state`."""
+def encode_solver_state(
+    state: SolverState, history: Iterable[np.ndarray], residual: Iterable[np.ndarray] = ()
+) -> bytes:
+    """Return the HDF5 file of a solver state, its history and its residual, which are not in `state`."""
     buffer = io.BytesIO()
     own = SolverState()
     own.CopyFrom(state)
@@ -86,8 +88,9 @@ def encode_solver_state(state: SolverState, history: Iterable[np.ndarray]) -> by
         file["iter"] = np.array([state.iter], "<i4")
         file["learned_net"] = _text(state.learned_net)
         file["current_step"] = np.array([state.current_step], "<i4")
-        for i, values in enumerate(history):
-            _write(file, f"history/{i}", values)
+        for group, arrays in (("history", history), ("residual", residual)):
+            for i, values in enumerate(arrays):
+                _write(file, f"{group}/{i}", values)
         file[_OWN] = _text(text_format.MessageToString(own))
     return _sealed(buffer)
 
@@ -195,7 +198,7 @@ def decode_solver_state(
         state.sealed = _SEALED in file.attrs
         state.iter, state.current_step = _number(file, "iter"), _number(file, "current_step")
         state.learned_net = _content(file, "learned_net").decode()
-        history = _history(file)
+        history = _arrays(file, "history")
         if shapes is None:
             _check_size(history, content)
             shapes = [dataset.shape for dataset in history]
@@ -203,16 +206,20 @@ def decode_solver_state(
             shapes = [NO_SHAPE] * len(history)
         for dataset, shape in zip(history, shapes, strict=True):
             _fill(state.history.add(), dataset, shape)
+        residual = _arrays(file, "residual") if find(file, "residual") is not None else []
+        _check_size(residual, content)
+        for dataset in residual:
+            _fill(state.residual.add(), dataset, dataset.shape)
     return state
 
 
-def _history(file: Any) -> list[Any]:
-    group = find(file, "history")
+def _arrays(file: Any, name: str) -> list[Any]:
+    group = find(file, name)
     if not is_group(group):
-        raise SourceError("no group history in it")
+        raise SourceError(f"no group {name} in it")
     datasets = [find(group, str(i)) for i in range(len(group))]
     for i, dataset in enumerate(datasets):
-        check_numbers(dataset, f"history/{i}")
+        check_numbers(dataset, f"{name}/{i}")
     return datasets
 
 

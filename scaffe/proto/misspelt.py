@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from google.protobuf.descriptor import Descriptor
 
@@ -22,6 +22,7 @@ _SPELLINGS = {  # of what stands in prototxts but is none: what to write instead
     r'no field named "\d+"': "; a comma ends a value: write the field before each value, and numbers without commas",
 }
 _MOST = 3  # places of a field that are named
+_FEW = 10  # names, of which all that are known are told
 _OLD = {"blobs_lr": "param { lr_mult: }", "weight_decay": "param { decay_mult: }"}  # of layers { }, in layer { }
 
 
@@ -54,15 +55,20 @@ def hint(error: str, kind: str = "") -> str:
             return found.expand(text)
     if field := no_field(error):
         message = _message(field[0])
-        return _elsewhere(message, field[1], kind) or near(field[1], message.fields_by_name)
+        return _elsewhere(message, field[1], kind) or _near_or_known(field[1], list(message.fields_by_name))
     if value := no_value(error):
         known = _values(value[0])
         if value[1] in known:
             return f"; write it without quotes, {value[1]}"
         if value[0] == "V1LayerParameter.LayerType" and re.search("['\"]", error.partition(" named ")[2]):
             return "; write 'layer {', whose types are strings, in place of 'layers {'"
-        return near(value[1], known) or (f"; known: {' '.join(known)}" if len(known) < 10 else "")
+        return _near_or_known(value[1], known)
     return ""
+
+
+def _near_or_known(given: str, known: Sequence[str]) -> str:
+    """Return the name that is near, else all names where they are few."""
+    return near(given, known) or (f"; known: {' '.join(known)}" if 0 < len(known) < _FEW else "")
 
 
 def _message(name: str) -> Descriptor:

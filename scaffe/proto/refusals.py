@@ -29,8 +29,7 @@ def of_parser(text: str, error: str, position: Position) -> str:
     found = field or value
     if not found:
         return ""
-    seen = {*layer.names, f"bottoms-{layer.names.count('bottom')}"} if layer else ()
-    if row := of_type(kind, seen):
+    if row := of_type(kind):
         return _line(f"type {kind}", row, name)
     row = of_field(found[0].removeprefix("V1"), found[1])
     return _line(f"{'field' if field else 'value'} {found[1]}", row, name, kind) if row else ""
@@ -38,7 +37,7 @@ def of_parser(text: str, error: str, position: Position) -> str:
 
 def of_layer(layer: LayerParameter, path: str | os.PathLike[str] = "") -> str:
     """Return the line that refuses a layer whose type is a fork's, "" for other types; `path` is its prototxt."""
-    row = of_type(layer.type, [f"bottoms-{len(layer.bottom)}"])
+    row = of_type(layer.type)
     return _place(path, layer.name, "type") + _line(f"type {layer.type}", row, layer.name) if row else ""
 
 
@@ -59,7 +58,7 @@ def check_binary(net: NetParameter, path: str | os.PathLike[str]) -> None:
     for layer in net.layer:
         values: list[Any] = [value for field, value in layer.ListFields() if field.name.endswith("_param")]
         unknown = {field.field_number for one in (layer, *values) for field in UnknownFieldSet(one)}  # type: ignore[attr-defined]
-        if unknown and (row := of_type(layer.type, [f"bottoms-{len(layer.bottom)}"])):
+        if unknown and (row := of_type(layer.type)):
             raise PrototxtError(f"{path}: {_line(f'type {layer.type}', row, layer.name)}")
         if unknown:
             numbers = ", ".join(map(str, sorted(unknown)))
@@ -71,7 +70,7 @@ def blobs_hint(layer: LayerParameter) -> str:
     """Return what to do about a stored layer whose number of blobs may be a fork's, "" where nothing is known."""
     if layer.type == "BatchNorm" and len(layer.blobs) == 5:
         return f", as in {NVIDIA} or {INTEL}, whose blobs 3 and 4 are a scale and a bias; {FIVE}"
-    row = of_type(layer.type, [f"bottoms-{len(layer.bottom)}"])
+    row = of_type(layer.type)
     return f"; {_line(f'type {layer.type}', row)}" if row else ""
 
 

@@ -55,6 +55,7 @@ def _stored(message: NetParameter | SolverState) -> Iterator[tuple[str, BlobProt
     """Yield the blobs of weights or of a solver state, with their names for messages."""
     if isinstance(message, SolverState):
         yield from ((f"history blob {i}", blob) for i, blob in enumerate(message.history))
+        yield from ((f"residual blob {i}", blob) for i, blob in enumerate(message.residual))
         return
     for layer in message.layer:  # the old field `layers` has no checksums
         yield from ((f"layer '{layer.name}', blob {i}", blob) for i, blob in enumerate(layer.blobs))

@@ -10,9 +10,9 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from readers.files import Part
-from scaffe.atomic import write_atomically
 from scaffe.errors import PrototxtError
-from scaffe.proto import NetParameter, SolverParameter, blobs, refusals
+from scaffe.files.atomic import write_atomically
+from scaffe.proto import NetParameter, SolverParameter, blobs, fork_numbers, refusals
 from scaffe.proto.files import is_text, parse_binary, parse_text, read_bytes, read_text
 from scaffe.proto.hdf5 import is_hdf5
 from scaffe.proto.unchanged import unchanged
@@ -34,6 +34,8 @@ def upgrade_net_file(old: str | os.PathLike[str], new: str | os.PathLike[str], f
         raise PrototxtError(f"{old}: an HDF5 file has no old forms to upgrade")
     text = is_text(content)
     net = parse_text(content, old, NetParameter) if text else unchanged(content, old, _decode)
+    if not text:
+        fork_numbers.translate(net, old)
     refusals.check_binary(net, old)
     _write(new, upgrade_net(net, str(old)), form == "text" if form else _as_text(new, text))
 

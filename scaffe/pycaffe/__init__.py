@@ -11,18 +11,16 @@ python -m scaffe.pycaffe script.py ARGS...
 
 import sys
 
-from scaffe import io as io
 from scaffe.blob import Blob as Blob
-from scaffe.classifier import Classifier as Classifier
 from scaffe.context import TEST as TEST
 from scaffe.context import TRAIN as TRAIN
-from scaffe.detector import Detector as Detector
 from scaffe.layers import caffe_shim
 from scaffe.layers.caffe_shim import BlobVec as BlobVec
 from scaffe.layers.layer import known_types
-from scaffe.net import Net as Net
-from scaffe.netspec import NetSpec as NetSpec
-from scaffe.netspec import to_proto as to_proto
+from scaffe.net.net import Net as Net
+from scaffe.pictures import io as io
+from scaffe.pictures.classifier import Classifier as Classifier
+from scaffe.pictures.detector import Detector as Detector
 from scaffe.proto import LayerParameter as LayerParameter
 from scaffe.pycaffe.logs import init_log as init_log
 from scaffe.pycaffe.logs import log as log
@@ -42,15 +40,18 @@ from scaffe.pycaffe.ranks import solver_rank as solver_rank
 from scaffe.pycaffe.solvers import AdaDeltaSolver as AdaDeltaSolver
 from scaffe.pycaffe.solvers import AdaGradSolver as AdaGradSolver
 from scaffe.pycaffe.solvers import AdamSolver as AdamSolver
+from scaffe.pycaffe.solvers import CaffeSolver as CaffeSolver
 from scaffe.pycaffe.solvers import NesterovSolver as NesterovSolver
 from scaffe.pycaffe.solvers import RMSPropSolver as RMSPropSolver
 from scaffe.pycaffe.solvers import SGDSolver as SGDSolver
 from scaffe.pycaffe.solvers import get_solver as get_solver
 from scaffe.pycaffe.timer import Timer as Timer
-from scaffe.training.solver import Solver as Solver
+from scaffe.spec.netspec import NetSpec as NetSpec
+from scaffe.spec.netspec import to_proto as to_proto
 
 __version__ = "1.0.0"  # of the Caffe whose names these are: programs compare it
 Layer = caffe_shim.CaffeLayer
+Solver = CaffeSolver
 layer_type_list = known_types
 globals().update(submodules(MODULES))
 sys.modules.update(modules(__name__))  # for `from scaffe.pycaffe.proto import caffe_pb2`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scaffe.errors import CallError, LaunchError, ScaffeError
 from scaffe.pycaffe import processes, ranks
+from scaffe.pycaffe.solvers import CaffeSolver
 from scaffe.training.solver import Solver
 from scaffe.training.solver_callbacks import SumOverRanks
 
@@ -18,8 +19,8 @@ class NCCL(SumOverRanks):
     ranks, and ScaffeError for the uid of another group.
     """
 
-    def __init__(self, solver: Solver, uid: bytes | str):
-        if not isinstance(solver, Solver):
+    def __init__(self, solver: CaffeSolver | Solver, uid: bytes | str):
+        if not isinstance(solver, (CaffeSolver, Solver)):
             raise CallError(f"NCCL takes a solver and a uid, got {solver!r}")
         self.solver = solver
         if ranks.solver_count() != solver.world.size:

@@ -65,7 +65,7 @@ def join(rank: int, count: int) -> None:
         _joined = Member()
     elif count > 1 and os.environ.get(UID):
         _check_unused()
-        _joined = Member(Job(os.environ[UID], rank, count))
+        _joined = Member(JobPlace(os.environ[UID], rank, count))
         logs.follow(rank)
 
 
@@ -98,7 +98,7 @@ def _check_unused() -> None:
         )
 
 
-class Job:
+class JobPlace:
     """A place of this process in an MPI job, whose ranks are processes that mpirun has not started."""
 
     def __init__(self, uid: str, rank: int, count: int):
@@ -171,25 +171,25 @@ class Member:
     what a rank ends: its solvers, MPI, and, after an exception, all ranks.
     """
 
-    def __init__(self, job: Job | None = None):
+    def __init__(self, job: JobPlace | None = None):
         self.job = job
         self._solvers: list[Solver] = []  # the same on all ranks, also where the program has dropped some
         util.Finalize(None, self._end, exitpriority=-1)
 
     def add(self, solver: Solver) -> None:
         """Close this solver at the end of the process."""
-        self._solvers = [*(one for one in self._solvers if not one.closed), solver]
+        self._solvers = [*(one for one in self._solvers if not one.parts.closed), solver]
 
     def _end(self) -> None:
         """End as a rank whose program has ended; after an exception that all ranks have, exit with its code at once."""
         error, world, code = sys.exc_info()[1], opened_world(), 0
         for solver in self._solvers:
-            solver.lock.release()
+            solver.job.lock.release()
         if world is not None:
             code = _failed(world, error)
             for solver in self._solvers:
-                if solver.watch is not None:
-                    solver.watch.note_end()  # the others may be in a step
+                if solver.parts.watch is not None:
+                    solver.parts.watch.note_end()  # the others may be in a step
             for solver in self._solvers:
                 solver.close()  # its threads read memory that MPI gives back
             finalize()

@@ -8,21 +8,25 @@ the events of up to 1,024 ranks; `leaders-NAME`, which has no schedule, against 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil, log2
+from math import ceil
 
 from collectives.model.clusters import Cluster
 from collectives.model.predicting import MANY_RANKS, best_row
 from collectives.schedules.algorithms import LEADERS, make_schedule
-from collectives.schedules.halving import HalvingAlgorithm, survivors
+from collectives.schedules.exchange import SHARE, SUM, halves_of
+from collectives.schedules.halving import HalvingAlgorithm, blocks_of_rounds
 from collectives.schedules.registry import find
-from collectives.schedules.ring import RingAlgorithm, ring_time
+from collectives.schedules.ring import RingAlgorithm
 from collectives.schedules.tree_algorithm import Hops, TreeAlgorithm
+from collectives.verbs import scheduled
 from scaffe.errors import ScaffeError
 
 CHUNKS = tuple(kib << 10 for kib in (64, 256, 1024, 4096))
+SOME = 4096  # ranks that stand for all
 ITEMSIZE = 4  # bytes of an element
 # Names that are tried:
 TREES = "binomial", "chain", "cb-4", "cb-8"
@@ -77,7 +81,7 @@ class ClosedForms:
         return self.inside > 1 and self.nodes > 1
 
     def cost(self, what: str, nbytes: int) -> CollectiveTime:
-        """Return the cost of the fastest algorithm for "reduce", "bcast" or "allreduce".
+        """Return the cost of the fastest algorithm for a verb that has schedules.
 
         Raise ScaffeError if none of `names` does it.
         """
@@ -94,7 +98,7 @@ class ClosedForms:
     def _of(self, name: str, what: str, nbytes: int) -> Iterator[CollectiveTime]:
         """Yield the costs of an algorithm that does `what`, by its closed form if it has one, else by its steps."""
         if name in EXCHANGES:
-            yield self.exchange(name, nbytes)
+            yield self.exchange(name, nbytes, what)
         elif not self._hops(name):
             yield self._counted(name, what, nbytes)
         else:
@@ -121,17 +125,22 @@ class ClosedForms:
 
         One leader gets and gives all bytes along the fastest tree of its node. Where each rank has a slice, it gets
         that of the others and gives them its own, and all share the adapters; a reduce then brings the slices to the
-        root, as a broadcast begins.
+        root, as a broadcast begins. Blocks need no such way: those of a node's ranks are its slices.
         """
         links, g, has_slices = self.links, self.inside, self.leaders > 1
         if not self.has_leaders:
             return
+        part, verb = nbytes * (1 - 1 / g), scheduled(what)
         if has_slices:
-            part = nbytes * (1 - 1 / g)
-            within = 2 * ((g - 1) * links.alpha_in + part * links.beta_in) + links.gamma * part * (what != "bcast")
+            ways = 1 if verb.has_blocks else 2
+            within = ways * ((g - 1) * links.alpha_in + part * links.beta_in) + links.gamma * part * verb.joins
         else:
             node = ClosedForms(links, g, TREES)
-            within = sum(node.cost(way, nbytes).seconds for way in ("reduce", "bcast") if what in (way, "allreduce"))
+            within = (
+                verb.joins * node.cost("reduce", nbytes).seconds + verb.spreads * node.cost("bcast", nbytes).seconds
+            )
+            if verb.has_blocks:  # a leader has those of its node
+                within += (g - 1) * links.alpha_in + part / self.nodes * links.beta_in
         count = g if has_slices else 1
         own = replace(links, ranks_per_node=1, beta=links.beta * max(1.0, count / links.nics), nics=1)
         plain = ClosedForms(own, self.nodes, (name.removeprefix(LEADERS),))
@@ -158,49 +167,59 @@ class ClosedForms:
         found = find(name)
         return found.hops(name, self.ranks, self.inside) if isinstance(found, TreeAlgorithm) else None
 
-    def exchange(self, name: str, nbytes: int) -> CollectiveTime:
-        """Return the cost of an allreduce by a ring, by recursive halving renumbered over supernodes, or by steps."""
+    def exchange(self, name: str, nbytes: int, what: str = "allreduce") -> CollectiveTime:
+        """Return the cost of an allreduce, or of one of its halves `what`.
+
+        It goes by a ring, by recursive halving renumbered over supernodes, or by steps.
+        """
         c, p = self.links, self.ranks
         if p == 1:
             return CollectiveTime(0.0, 0.0, name, nbytes)
         if name not in EXCHANGES:
-            return self._counted(name, "allreduce", nbytes)
+            return self._counted(name, what, nbytes)
         if name == RingAlgorithm.name:
             alpha, beta = (c.alpha, c.beta) if self.nodes > 1 else (c.alpha_in, c.beta_in)
-            seconds = ring_time(p, nbytes, CHUNKS[-1], alpha, beta, c.gamma)
+            seconds = find(name).seconds(what, p, nbytes, CHUNKS[-1], alpha, beta, c.gamma)  # type: ignore
         else:
-            seconds = self._halving(nbytes)
+            seconds = self._halving(nbytes, halves_of(scheduled(what)))
         return CollectiveTime(seconds, seconds, name, CHUNKS[-1])
 
-    def _halving(self, nbytes: float) -> float:
+    def _halving(self, nbytes: float, halves: Sequence[int] = (SUM, SHARE)) -> float:
         """Return swCaffe's equations 2, 5 and 6, round by round; a node's ranks share its adapters between nodes.
 
-        A chunk is added while the next one comes. Where the ranks are no power of two, the others fold into them first:
-        all their bytes, once each way. Where a node's ranks are none, rounds stay in it that all its pairs could; where
-        the supernodes are none, a round crosses them with the part of its bytes that the equations say.
+        A chunk is added while the next one comes. Where the ranks are no power of two, the largest groups count. Where
+        a node's ranks are none, rounds stay in it that all its pairs could; where the supernodes are none, a round
+        crosses them with the part of its bytes that the equations say.
         """
-        c, p = self.links, survivors(self.ranks)
-        in_node = survivors(min(p, self.inside))
+        c, p = self.links, self.ranks
+        in_node = 1 << (min(p, self.inside).bit_length() - 1)
         per_supernode = (c.nodes_per_supernode or self.nodes) * self.inside
         supernodes = min(max(1, p // per_supernode), p // in_node)
         shared = max(1.0, self.inside / c.nics)
         crowded = max(shared, self.inside / c.nics * c.oversubscription)
         node = c.alpha_in, c.beta_in
-        fold = node if self.nodes == 1 else (c.alpha, c.beta * shared)
-        seconds = 0.0 if p == self.ranks else self._there_and_back(nbytes, *fold)
-        for k in range(1, int(log2(p)) + 1):
-            parts = p >> k  # of p, which a rank sends
+        seconds = 0.0
+        for parts in blocks_of_rounds(p):  # of p, which a rank sends
             across = min(1.0, max(0.0, in_node * supernodes / parts - 1))
             between = c.alpha, c.beta * (shared + (crowded - shared) * across)
-            seconds += self._there_and_back(nbytes * parts / p, *(node if parts < in_node else between))
+            leaving = self._leaving(parts) if p & (p - 1) else 0  # of a node, in a round of groups that cross its end
+            inside = (c.alpha, c.beta * max(1.0, leaving / c.nics)) if leaving else node
+            added, moved = self._there_and_back(nbytes * parts / p, *(inside if parts < in_node else between))
+            seconds += added * (SUM in halves) + moved * (SHARE in halves)
         return seconds
 
-    def _there_and_back(self, nbytes: float, alpha: float, beta: float) -> float:
+    def _leaving(self, distance: int) -> int:
+        """Return how many of a node's ranks, at most, have a partner at this distance on the next node."""
+        g = self.inside
+        ranks = (v for v in range(min(self.ranks, SOME) - distance) if v // distance % 2 == 0)
+        return max(Counter(v // g for v in ranks if v // g != (v + distance) // g).values(), default=0)
+
+    def _there_and_back(self, nbytes: float, alpha: float, beta: float) -> tuple[float, float]:
         """Return the seconds in which two ranks send bytes, which are added, and get as many sums back, in chunks."""
         chunk, gamma = min(nbytes, CHUNKS[-1]), self.links.gamma
         moved = ceil(nbytes / chunk) * alpha + nbytes * beta
         added = max(moved + chunk * gamma, alpha + chunk * beta + nbytes * gamma)
-        return added + moved
+        return added, moved
 
 
 @cache

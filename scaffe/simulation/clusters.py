@@ -27,6 +27,7 @@ UNITS = {
     "devices": "devices, one for each rank, of a node",
     "flops": "operations a second that a device sustains in matrix products",
     "memory": "bytes a second of a device's memory",
+    "capacity": "bytes of a device's memory; 0: no limit",
     "launch": "seconds that each pass of a layer takes besides",
     "alpha_in": "seconds of a message within a node",
     "rate_in": "bytes a second of a message within a node",
@@ -41,9 +42,9 @@ UNITS = {
     "storage": "bytes a second that all nodes read together; 0: no limit",
 }
 DEFAULTS = {"launch": 0.0, "adapters": 1, "leaders": 1, "supernode": 0, "oversubscription": 1.0, "read": 0.0}
-DEFAULTS |= {"storage": 0.0}
+DEFAULTS |= {"storage": 0.0, "capacity": 0.0}
 WHOLE = ("nodes", "devices", "adapters", "leaders", "supernode")
-MAY_BE_ZERO = ("launch", "alpha_in", "alpha", "supernode", "read", "storage")
+MAY_BE_ZERO = ("launch", "alpha_in", "alpha", "supernode", "read", "storage", "capacity")
 LEAST, MOST = 1e-30, 1e30  # of a number that is not 0: far beyond any machine, and products of a few stay finite
 
 

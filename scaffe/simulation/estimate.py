@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from collectives.schedules.algorithms import LEADERS
 from collectives.staged import LANES
 from scaffe.errors import ScaffeError
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.buckets import Bucket, make_buckets
 from scaffe.parallel.ordering import share_ahead
+from scaffe.parallel.owners import GIVES, OWNERS, ROOT, SLICES, SPREAD
 from scaffe.parallel.propagate import buckets_ahead
 from scaffe.parallel.run import SYNCS, Run
 from scaffe.parallel.workflows.sc_b import ScB
@@ -28,12 +29,14 @@ from scaffe.simulation.rank import bucket_bytes, small_message
 
 SIZES = "0", "1M", "4M", "16M", "64M"  # of buckets
 TRIED = tuple(
-    Run(workflow, sync, reduce="auto", bucket_bytes=nbytes)
+    Run(workflow, sync, reduce="auto", bucket_bytes=nbytes, owners=owners)
     for sync in SYNCS
+    for owners in (OWNERS if sync == "reduce-bcast" else (ROOT,))
     for workflow, sizes in ((ScB.name, ("4M",)), (ScOb.name, ("4M", "64M")), (ScObr.name, SIZES))
     for nbytes in sizes
     if sync == "reduce-bcast" or workflow != ScOb.name  # without broadcasts there is nothing to stage
 )
+BYTES = {"float32": 1.0, "bf16": 0.5, "float16": 0.5, "int8": 260 / 1024}  # of those of float32; int8 has scales
 
 
 @dataclass(frozen=True)
@@ -106,27 +109,27 @@ class _Estimation:
         self.loss = small_message(cluster, forms.ranks)
         self.chosen: dict[tuple[str, int], CollectiveTime] = {}
         self.what = run.collective
-        self.sends_down = self.what == "reduce"
+        self.gives, self.owned = GIVES.get(self.what, ""), run.owners != ROOT
 
     def result(self) -> Estimate:
         """Follow the iteration."""
-        computing = self.times.computing + sum(map(self._update, self.buckets))
+        computing = self.times.computing + self._updates()
         if self.forms.ranks == 1:
             return Estimate(self.run, computing, computing, {})
         staged = self.run.workflow == ScObr.name
         backward_end = self._backward(self._forward() + self.loss)
         end = self._summed(backward_end) if staged else backward_end[-1] + self._whole(self.what)
-        end += self._update(self.buckets[0]) if staged else sum(map(self._update, self.buckets))
+        end += self._update(self.buckets[0]) if staged else self._updates()
         return Estimate(self.run, end, computing, self.chosen)
 
     def _forward(self) -> float:
         """Return when the forward pass has ended, which begins with the broadcasts, or after them."""
-        if not self.sends_down:
+        if not self.gives:
             return sum(self.times.forward)
         if self.run.workflow == ScB.name:
-            return self._whole("bcast") + sum(self.times.forward)
+            return self._whole(self.gives) + sum(self.times.forward)
         sent = self.buckets[: max(1, len(self.buckets) - len(self._ahead()))]  # the first one's sum comes last
-        arrivals = _lanes([0.0] * len(sent), [self._cost(self.down, "bcast", bucket) for bucket in sent])
+        arrivals = _lanes([0.0] * len(sent), [self._cost(self.down, self.gives, bucket) for bucket in sent])
         needed = {layer: end for bucket, end in zip(sent, arrivals, strict=True) for layer in bucket.layers}
         clock = 0.0
         for i, seconds in enumerate(self.times.forward):
@@ -158,15 +161,18 @@ class _Estimation:
         return [self._cost(self.forms, self.what, bucket) for bucket in reversed(self.buckets)]
 
     def _whole(self, what: str) -> float:
-        """Return the seconds of one message of all parameters."""
-        forms = self.down if what == "bcast" else self.forms
-        return self._of(forms, what, sum(map(self._nbytes, self.buckets))).seconds
+        """Return the seconds of one message of all parameters, or of one for each bucket that has an owner."""
+        forms = self.down if what == self.gives else self.forms
+        sizes = [self._nbytes(bucket) for bucket in self.buckets]
+        return sum(self._of(forms, what, nbytes).seconds for nbytes in (sizes if self.owned else [sum(sizes)]))
 
     def _cost(self, forms: ClosedForms, what: str, bucket: Bucket) -> CollectiveTime:
         return self._of(forms, what, self._nbytes(bucket))
 
     def _of(self, forms: ClosedForms, what: str, nbytes: int) -> CollectiveTime:
-        cost = self.chosen[what, nbytes] = forms.cost(what, nbytes)
+        numbers = self.run.broadcast_numbers if what == self.gives else self.run.gradient_numbers
+        sent = max(1, round(nbytes * BYTES[numbers]))
+        cost = self.chosen[what, nbytes] = forms.cost(what, sent)
         return cost
 
     def _nbytes(self, bucket: Bucket) -> int:
@@ -174,7 +180,15 @@ class _Estimation:
         return elements * self.itemsize
 
     def _update(self, bucket: Bucket) -> float:
-        return self.times.update * self._nbytes(bucket) / self.itemsize
+        """Return the seconds of a bucket's update, by each of its owners."""
+        part = 1 / self.forms.ranks if self.run.owners == SLICES else 1.0
+        return self.times.update * self._nbytes(bucket) / self.itemsize * part
+
+    def _updates(self) -> float:
+        """Return the seconds of all updates of the rank that has most of them."""
+        seconds = [self._update(bucket) for bucket in self.buckets]
+        ranks = self.forms.ranks if self.run.owners == SPREAD else 1
+        return max(sum(seconds[first::ranks]) for first in range(min(ranks, len(seconds))))
 
 
 def _lanes(ready: Sequence[float], costs: Sequence[CollectiveTime]) -> list[float]:
@@ -196,9 +210,10 @@ def faster_computing(times: LayerTimes, factor: float) -> LayerTimes:
 
 def table(found: Sequence[Estimate]) -> Iterator[str]:
     """Yield a line for each estimate: workflow, sync, buckets, milliseconds, and those exposed."""
-    yield f"{'workflow':<10}{'sync':<14}{'buckets':>8}{'ms':>12}{'exposed':>12}  algorithms"
+    yield f"{'workflow':<10}{'sync':<14}{'owners':<8}{'buckets':>8}{'ms':>12}{'exposed':>12}  algorithms"
     for one in found:
         names = sorted({f"{what} {cost.algorithm}" for (what, _), cost in one.chosen.items()})
         times = f"{1e3 * one.seconds:12.4g}{1e3 * one.exposed:12.4g}"
         buckets = "-" if one.run.workflow == ScB.name else one.run.bucket_bytes
-        yield f"{one.run.workflow:<10}{one.run.sync:<14}{buckets:>8}{times}  {', '.join(names)}"
+        owners = one.run.owners if one.run.sync == "reduce-bcast" else "all"
+        yield f"{one.run.workflow:<10}{one.run.sync:<14}{owners:<8}{buckets:>8}{times}  {', '.join(names)}"

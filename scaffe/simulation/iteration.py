@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -16,9 +17,11 @@ from scaffe.compute import Compute
 from scaffe.context import TRAIN
 from scaffe.engine import REFERENCE
 from scaffe.errors import ScaffeError
-from scaffe.net import Net
+from scaffe.net.net import Net
+from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.drive import Helper
 from scaffe.parallel.run import AUTO, Run
+from scaffe.simulation.capacity import check_capacity
 from scaffe.simulation.choosing import chooser
 from scaffe.simulation.clusters import DescribedCluster, find_cluster
 from scaffe.simulation.layer_times import LayerTimes, layer_times
@@ -57,7 +60,8 @@ def simulate_iteration(
     - `shown`: ranks whose spans are kept.
     - `choose`: what "auto" means, by a collective and its bytes; the fastest of the model's schedules by default.
 
-    Raise ScaffeError for wrong arguments, for more ranks or messages than can be simulated, and where all times are 0;
+    Raise ScaffeError for wrong arguments, for more ranks or messages than can be simulated, for a batch that the
+    cluster's devices have no memory for, and where all times are 0;
     AlgorithmError for an algorithm that has no schedule.
     """
     if ranks < 1:
@@ -67,6 +71,7 @@ def simulate_iteration(
     run = replace(run, drive=Helper.name if run.drive == AUTO else run.drive)
     described = cluster if isinstance(cluster, DescribedCluster) else find_cluster(cluster)
     built = net if isinstance(net, Net) else build(net, batch)
+    check_capacity(built, described)
     times = times or layer_times(built, described, profile)
     job = SimulatedJob(built, ranks, described, times, iterations, factors, shown)
     runs = [(one, _checked(job, one, choose)) for one in run.candidates.values()]  # before the first one takes minutes
@@ -117,7 +122,7 @@ def _mean(job: SimulatedJob, run: Run, ranks: Sequence[SimulatedTraining], share
         (ends[1] - ends[0]) / job.iterations,
         sum(job.times.forward),
         sum(job.times.backward),
-        job.times.update * sum(bucket.part.stop - bucket.part.start for bucket in workflow.buckets),
+        job.times.update * _most_owned(workflow.buckets),
         _messages([rank.counts(0) for rank in ranks], job.iterations),
         _messages([rank.counts(1) for rank in ranks], job.iterations),
         ranks[0].packed.nbytes,
@@ -125,6 +130,14 @@ def _mean(job: SimulatedJob, run: Run, ranks: Sequence[SimulatedTraining], share
         dict(shared.chosen),
         {rank.owner.number: rank.spans for rank in ranks[: job.shown]},
     )
+
+
+def _most_owned(buckets: Sequence[Bucket]) -> int:
+    """Return the parameters of the rank that owns most."""
+    owned: Counter[int] = Counter()
+    for bucket in buckets:
+        owned[bucket.owner] += max(bucket.counts) if bucket.counts else bucket.part.stop - bucket.part.start
+    return max(owned.values())
 
 
 def _messages(counts: Sequence[tuple[float, float]], iterations: int) -> Messages:

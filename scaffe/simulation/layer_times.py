@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaffe.errors import ScaffeError
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.tools.benchmark import batch_size
 from scaffe.tools.work import layer_works

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from collectives.schedules.algorithms import Choice
-from collectives.schedules.halving import survivors
+from collectives.schedules.algorithms import Choice, make_schedule
+from collectives.schedules.exchange import halves_of
+from collectives.schedules.schedule import StepKind
 from collectives.simulation.communicator import Chooser
+from collectives.verbs import scheduled
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
 from scaffe.parallel.buckets import make_buckets
+from scaffe.parallel.owners import GIVES
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.sc_ob import ScOb
@@ -60,11 +63,10 @@ def messages(what: str, ranks: int, nbytes: int, itemsize: int, choice: Choice) 
     elements, cut = nbytes / itemsize, max(1, choice.chunk_bytes // itemsize)
     chunks = ceil(elements / cut)
     if choice.algorithm == "ring":
-        return 2 * (ranks - 1) * ranks * ceil(chunks / ranks)
+        return len(halves_of(scheduled(what))) * (ranks - 1) * ranks * ceil(chunks / ranks)
     if choice.algorithm == "halving":
-        power = survivors(ranks)
-        rounds = sum(ceil(elements / (1 << k) / cut) for k in range(1, power.bit_length()))
-        return 2 * power * rounds + 2 * (ranks - power) * chunks
+        even = make_schedule(what, "halving", ranks, int(elements), chunk=cut)
+        return sum(step.kind is StepKind.SEND for rank in range(ranks) for step in even.rank(rank))
     return (ranks - 1) * chunks * (2 if what == "allreduce" else 1)
 
 
@@ -77,4 +79,4 @@ def _collectives(job: SimulatedJob, run: Run) -> Iterator[tuple[str, str, int]]:
     for nbytes in whole if run.workflow in (ScB.name, ScOb.name) else sizes:
         yield run.collective, run.how["algorithm"], nbytes
     for nbytes in () if run.collective == "allreduce" else whole if run.workflow == ScB.name else sizes:
-        yield "bcast", run.how_down["algorithm"], nbytes
+        yield GIVES[run.collective], run.how_down["algorithm"], nbytes

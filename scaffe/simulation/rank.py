@@ -14,7 +14,7 @@ from collectives.simulation.ranks import SimulatedRank
 from scaffe.engine import Group
 from scaffe.monitor.record import RankRecord
 from scaffe.monitor.spans import BACKWARD, FORWARD, READ, WAIT, Span
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.buckets import Bucket, suited_bytes
 from scaffe.parallel.run import AUTO, Run
 from scaffe.setting import parse_bytes
@@ -155,11 +155,15 @@ class SimulatedRule:
     def clip(self) -> None:
         """Do nothing."""
 
+    def join_norms(self, allsums: object) -> None:
+        """Do nothing."""
+
 
 def updating(rank: SimulatedRank, times: LayerTimes) -> Callable[[Bucket], None]:
-    """Return the update of a bucket: it takes a time for each of its parameters."""
+    """Return the update of a bucket: it takes a time for each of its parameters that the rank owns."""
 
     def update(bucket: Bucket) -> None:
-        rank.spend(times.update * (bucket.part.stop - bucket.part.start))
+        own = bucket.mine(rank.number) if bucket.counts else [bucket.part]
+        rank.spend(times.update * sum(part.stop - part.start for part in own))
 
     return update

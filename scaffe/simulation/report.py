@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from scaffe.atomic import write_atomically
+from scaffe.files.atomic import write_atomically
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.result import Iteration, Messages
 from scaffe.timeline import trace
@@ -61,7 +61,7 @@ def write_timeline(one: Iteration, path: str | os.PathLike[str]) -> None:
         found = trace.events(spans, rank, one.cluster, -start)
         parts.append(",\n".join(json.dumps(event) for event in found))
     other = {"program": f"scaffe {__version__}, simulated", "ranks": one.ranks, "buckets": dict(one.buckets)}
-    write_atomically(path, trace.document(parts, {**other, "run": asdict(one.run)}).encode())
+    write_atomically(path, [*trace.document(parts, {**other, "run": asdict(one.run)})])
 
 
 def _ms(seconds: float) -> str:

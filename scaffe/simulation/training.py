@@ -10,13 +10,13 @@ from typing import Any
 from collectives.simulation.communicator import Chooser, SimulatedCommunicator
 from collectives.simulation.ranks import SimulatedRank
 from scaffe.monitor.spans import BETWEEN, ITERATION, LOSS, UPDATE, WAIT, Span
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.drive import Helper
 from scaffe.parallel.iteration import iterate
 from scaffe.parallel.meter import HANDLING
 from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
-from scaffe.parallel.workflows.workflow import Parts, Workflow, registered
+from scaffe.parallel.workflows.workflow import Workflow, WorkflowParts, registered
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.drives import drives
 from scaffe.simulation.layer_times import LayerTimes
@@ -97,11 +97,11 @@ class SimulatedTraining:
         rule: Any = SimulatedRule()
         update = updating(owner, job.times)
         if job.size == 1:
-            return Alone(Parts(world, None, net, update, rule))
+            return Alone(WorkflowParts(world, None, net, update, rule))
         comm: Any = SimulatedCommunicator(owner, self.shared)
         how = self.run.collective, self.run.how, self.run.how_down
         most = bucket_bytes(self.run, self.packed.nbytes, job.cluster.links, job.size)
-        parts = Parts(world, comm, net, update, rule, most, self.run.drive, *how)
+        parts = WorkflowParts(world, comm, net, update, rule, most, self.run.drive, *how, owners=self.run.owners)
         return registered()[self.run.workflow](replace(parts, all_drives=drives(owner)))
 
     def _iterate(self) -> None:

@@ -10,10 +10,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
+from scaffe.blobs.packed import PackedParameters
 from scaffe.engine import Engine
 from scaffe.errors import ScaffeError
 from scaffe.near import near
-from scaffe.packed import PackedParameters
 from scaffe.proto import SolverParameter
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scaffe.packed import PackedParameters
+from scaffe.blobs.packed import PackedParameters
 from scaffe.proto import SolverParameter
 from scaffe.solvers import register
 from scaffe.solvers.rule import Arrays, Rule, root

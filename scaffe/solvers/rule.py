@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import isinf, sqrt
 from threading import get_ident
 from typing import NamedTuple
 
 import numpy as np
 
+from scaffe.blobs.finite import all_finite, first_faulty
+from scaffe.blobs.packed import PackedParameters, ParameterBlob
 from scaffe.errors import ScaffeError
-from scaffe.finite import all_finite, first_faulty
-from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
+from scaffe.solvers.owned import Owned
 
 REGULARIZATIONS = ("L2", "L1")
 Arrays = Sequence[np.ndarray]
@@ -30,8 +31,9 @@ class Rule:
     """Apply Caffe's update to the packed parameters: clip, normalise, regularise, step.
 
     Subclasses set `slots`, the number of history values per element, and implement `step`. `history[k]` is a flat array
-    with the layout of the packed parameters; a solver state stores them one after the other. Only a rank that holds
-    the complete sums of the gradients calls `update`. Several threads may call it at once for different elements.
+    with the layout of the packed parameters; a solver state stores them one after the other. On a rank that `keep`s the
+    history of some ranges alone it has these, as `owned` says. Only a rank that holds the complete sums of the
+    gradients calls `update`. Several threads may call it at once for different elements.
 
     An update consists of several elementwise operations. They run block by block, so that all but the first find
     their operands in the core's cache, and memory is read and written once. The block size does not change the
@@ -54,10 +56,37 @@ class Rule:
         )
         if not isinstance(packed.flat, np.ndarray):  # on a device one block: a launch costs more than a cache miss
             self.block = max(1, packed.flat.size)
-        self.history = [packed.xp.zeros(packed.flat.shape, np.float32) for _ in range(self.slots)]
+        self.owned = Owned([slice(0, int(packed.flat.size))])
+        self.history = self._no_history()
         self._memory: dict[int, Arrays] = {}  # scratch, by thread
         self._blocks: dict[tuple[int, int], list[Block]] = {}
         self._faulty: int | None = None
+
+    def _no_history(self) -> list[np.ndarray]:
+        """Return the history before the first update. On the host its pages have no memory until they are written."""
+        return [self.packed.xp.zeros(self.owned.count, np.float32) for _ in range(self.slots)]
+
+    def keep(self, ranges: Sequence[slice]) -> None:
+        """Update these ranges of the packed arrays alone from now on, and have no other history.
+
+        What history there was goes, unless it is that of these ranges.
+        """
+        owned = Owned(ranges)
+        if owned != self.owned or any(flat.size != owned.count for flat in self.history):
+            self.owned, kept = owned, [flat.size == owned.count for flat in self.history]
+            if not all(kept):
+                self.history[:] = self._no_history()
+            self._blocks.clear()
+
+    def owned_count(self, i: int) -> int:
+        """Return how many elements of parameter i this rank updates."""
+        return sum(part.stop - part.start for part in self.owned.within(self.packed.slices[i]))
+
+    def copy_history(self, i: int, array: np.ndarray) -> None:
+        """Copy the first history value of parameter i's elements, as far as this rank has it, into an array."""
+        start, values = self.packed.slices[i].start, array.reshape(-1)
+        for part in self.owned.within(self.packed.slices[i]):
+            values[part.start - start : part.stop - start] = self.history[0][self.owned.place(part)]
 
     def take(self, history: Iterable[np.ndarray]) -> None:
         """Go on with a history, host arrays, before the first update; on the host they become the rule's own."""
@@ -82,7 +111,8 @@ class Rule:
         return [self._view(slice(start, min(start + self.block, whole.stop))) for start in starts]
 
     def _view(self, part: slice) -> Block:
-        history = [flat[part] for flat in self.history]
+        place = self.owned.place(part)
+        history = [flat[place] for flat in self.history]
         return Block(self.packed.flat[part], self.packed.diff_of(part), history)
 
     def _scratch(self, count: int) -> Arrays:
@@ -115,6 +145,20 @@ class Rule:
         norm = norm_of(diff)
         if norm > limit:
             diff *= np.float32(limit / norm)
+
+    def join_norms(self, join: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Clip as `clip` does, where each rank has the sums of the gradients that it owns. Collective.
+
+        `join(values)` returns the sums of the values over all ranks.
+        """
+        if not self.clips:
+            return
+        mine = [self.packed.diff[part] for part in self.owned.ranges]
+        (square,) = join(np.array([sum(norm_of(part) ** 2 for part in mine)]))
+        limit, norm = self.param.clip_gradients, sqrt(square)
+        if norm > limit:
+            for part in mine:
+                part *= np.float32(limit / norm)
 
     def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
         """Update the parameters `indices`: turn their gradients into updates and subtract them from the values.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 
-from scaffe.packed import PackedParameters
+from scaffe.blobs.packed import PackedParameters
 
 
 class Updated:
@@ -15,8 +15,8 @@ class Updated:
         self._counts = [0] * len(packed.parameters)
         self._cleared = packed.cleared
 
-    def completes(self, i: int, count: int) -> bool:
-        """Count `count` more elements of parameter i; return whether no element is left.
+    def completes(self, i: int, count: int, owned: int) -> bool:
+        """Count `count` more elements of parameter i; return whether none is left of those that this rank owns.
 
         Until then its gradient is still needed.
         """
@@ -24,7 +24,7 @@ class Updated:
             if self._cleared != self._packed.cleared:  # the last updates may have ended in an error
                 self._counts, self._cleared = [0] * len(self._counts), self._packed.cleared
             self._counts[i] += count
-            complete = self._counts[i] == self._packed.parameters[i].blob.count
+            complete = self._counts[i] == owned
             if complete:
                 self._counts[i] = 0
             return complete

@@ -7,8 +7,8 @@ import os
 from collections import defaultdict
 from typing import Any
 
-from scaffe.atomic import write_atomically
 from scaffe.errors import TimelineError
+from scaffe.files.atomic import write_atomically
 from scaffe.monitor.spans import (
     AGGREGATION,
     BACKWARD,

@@ -30,7 +30,7 @@ from scaffe.monitor.spans import (
     WAIT,
     Span,
 )
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.instances.gathers.gather import Addition
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.meter import HANDLING

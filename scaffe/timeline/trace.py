@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from time import perf_counter
 from typing import Any
 
+from collectives.group import Group, among
 from readers.files import read_input
-from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError, TimelineError
+from scaffe.files.atomic import write_atomically
 from scaffe.monitor.record import RANKS
 from scaffe.monitor.spans import ITERATION, Span, instance_of
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.version import __version__
 
-ROUNDS = 32  # pings of each rank, of which the fastest is used
+ROUNDS = 32  # pings of a rank to the one above it, of which the fastest is used
 FIRST_TRACKS = ("iterations", "MainThread", "compute")  # then those of the instances, then the others, by name
 
 
@@ -34,50 +36,78 @@ def write(world: World, path: str | os.PathLike[str], spans: Sequence[Span], abo
     settings and the buckets' bytes. Raise SnapshotError on all ranks if the file can't be written.
     """
     offset = clock_offset(world)
-    starts = world.allgather(min((span.begin + offset for span in spans), default=float("inf")))
-    lines = [json.dumps(event) for event in events(spans, world.rank, world.host, offset - min(starts))]
-    with world.record.waiting(RANKS):
-        parts = world.comm.gather(",\n".join(lines), world.root)
+    start = world.allmin(min((span.begin + offset for span in spans), default=float("inf")))
+    lines = [json.dumps(event) for event in events(spans, world.rank, world.host, offset - start)]
+    texts = _by_nodes(world, ",\n".join(lines))
     other = {"program": f"scaffe {__version__}", "ranks": world.size, **about}
-    world.on_root(lambda: write_atomically(path, document(parts or [], other).encode()))
+
+    def put_together() -> None:
+        try:
+            write_atomically(path, document(texts, other))
+        finally:
+            deque(texts, maxlen=0)  # the other nodes have sent theirs
+
+    world.on_root(put_together)
 
 
-def document(parts: Sequence[str], other: Mapping[str, Any]) -> str:
-    """Return the text of a trace."""
-    text = ",\n".join(filter(None, parts))
-    return f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(other)}, "traceEvents": [\n{text}\n]}}\n'
+def _by_nodes(world: World, mine: str) -> Iterator[str]:
+    """Return an iterator over the texts of all nodes, on the root, which receives one at a time. Collective.
+
+    A node's first rank puts those of its ranks together.
+    """
+    group = world.group or Group.from_comm(world.comm)
+    node = among(world.comm, group.members(world.rank))
+    with world.record.waiting(RANKS):
+        texts = ",\n".join(filter(None, node.gather(mine) or []))
+        node.Free()
+        if world.rank in group.firsts[1:]:
+            world.comm.send(texts, dest=world.root)
+    return chain([texts], map(world.comm.recv, group.firsts[1:])) if world.is_root else iter(())
+
+
+def document(parts: Iterable[str], other: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield the text of a trace in pieces, one for each part."""
+    start = f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(other)}, "traceEvents": [\n'
+    for part in filter(None, parts):
+        yield (start + part).encode()
+        start = ",\n"
+    yield (start.removeprefix(",") if start == ",\n" else start + "\n").encode()
+    yield b"]}\n"
 
 
 def clock_offset(world: World) -> float:
     """Return the seconds to add to this rank's perf_counter to get the root's. Collective.
 
-    The fastest of several pings is used; a ping gives the offset to within half its round trip (Cristian, 1989). An
-    offset smaller than that is returned as 0, as between ranks of one node.
+    Each rank asks the one above it in a binomial tree, which adds its own offset. The fastest of several pings is
+    used; a ping gives the offset to within half its round trip (Cristian, 1989). An offset smaller than that is
+    returned as 0, as between ranks of one node. The errors of the at most log2 P pings between a rank and the root add.
     """
-    offset = 0.0
-    for rank in range(world.size):
-        if rank != world.root and world.rank in (rank, world.root):
-            offset = _answer(world, rank) if world.is_root else _ping(world)
-    return 0.0 if world.is_root else offset
+    above = world.rank & (world.rank - 1)  # the root is rank 0
+    offset = 0.0 if world.is_root else _ping(world, above)
+    step = 1 << (world.size - 1).bit_length()
+    while step := step >> 1:  # the rank with most below it first
+        if (world.is_root or step < world.rank & -world.rank) and world.rank + step < world.size:
+            _answer(world, world.rank + step, offset)
+    return offset
 
 
-def _answer(world: World, rank: int) -> float:
+def _answer(world: World, rank: int, offset: float) -> None:
     for _ in range(ROUNDS):
         world.comm.recv(source=rank)
         world.comm.send(perf_counter(), dest=rank)
-    return 0.0
+    world.comm.send(offset, dest=rank)
 
 
-def _ping(world: World) -> float:
+def _ping(world: World, above: int) -> float:
     best = offset = float("inf")
     for _ in range(ROUNDS):
         begin = perf_counter()
-        world.comm.send(None, dest=world.root)
-        there = world.comm.recv(source=world.root)
+        world.comm.send(None, dest=above)
+        there = world.comm.recv(source=above)
         end = perf_counter()
         if end - begin < best:
             best, offset = end - begin, there - (begin + end) / 2
-    return 0.0 if abs(offset) <= best / 2 else offset
+    return float(world.comm.recv(source=above)) + (0.0 if abs(offset) <= best / 2 else offset)
 
 
 def events(spans: Sequence[Span], rank: int, host: str, offset: float) -> list[dict[str, Any]]:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaffe.blob import Blob
+from scaffe.layers.convolution import Convolution
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Layer
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.tools.layer_kernels import LayerKernels, layer_lines, sums
 
 WARM_UP = 2  # passes before the clock starts: engines prepare themselves in the first
@@ -74,7 +75,7 @@ def operations(net: Net) -> float:
 
 def layer_operations(layer: Layer, tops: Sequence[Blob]) -> int:
     """Return those of one layer with these tops."""
-    if layer.type not in ("Convolution", "InnerProduct"):
+    if not isinstance(layer, (Convolution, InnerProduct)):
         return 0
     outputs = layer.blobs[0].shape[1 if isinstance(layer, InnerProduct) and layer.transpose else 0]
     return sum(2 * top.count * layer.blobs[0].count // outputs for top in tops)

@@ -9,9 +9,9 @@ import os
 from collections import defaultdict
 from typing import Any
 
-from scaffe.atomic import write_atomically
 from scaffe.errors import NetError, ScaffeError
-from scaffe.graph import filter_layers
+from scaffe.files.atomic import write_atomically
+from scaffe.net.graph import filter_layers
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, PoolingParameter
 from scaffe.tools import draw
 

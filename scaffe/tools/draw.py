@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scaffe.atomic import write_atomically
 from scaffe.compute import Compute
 from scaffe.context import TEST, TRAIN
 from scaffe.errors import ScaffeError
-from scaffe.graph import filter_layers
+from scaffe.files.atomic import write_atomically
 from scaffe.monitor.log import log
-from scaffe.net import Net
+from scaffe.net.graph import filter_layers
+from scaffe.net.net import Net
 from scaffe.parallel.world import USER_ERRORS
 from scaffe.proto import LayerParameter, NetParameter, NetState, Phase, PoolingParameter
 from scaffe.proto.files import read_net

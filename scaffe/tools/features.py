@@ -15,10 +15,10 @@ import numpy as np
 
 from readers import DatabaseWriter
 from readers.stores import STORES
-from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError
+from scaffe.files.atomic import write_atomically
 from scaffe.near import near
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.evaluate import run_each
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.world import World

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scaffe.blob import Blob, Values
-from scaffe.kernel_run import REORDER, KernelRun, Tensor
-from scaffe.net import Net
+from scaffe.devices.kernel_run import REORDER, KernelRun, Tensor
+from scaffe.net.net import Net
 
 OTHER = "temporary values"  # the name of a tensor that is no blob's
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.atomic import write_atomically
 from scaffe.errors import LogError
+from scaffe.files.atomic import write_atomically
 from scaffe.monitor.log import one_line
 from scaffe.monitor.log_table import LOSS, RATE, LogTable
 from scaffe.tools.log_curves import SPEED, NamedRun, chosen, smooth, values, window_of

@@ -8,7 +8,7 @@ from math import prod
 
 from scaffe.blob import Blob
 from scaffe.layers.recurrent import Recurrent
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.tools.benchmark import layer_operations
 
 BYTES = 4  # of an element

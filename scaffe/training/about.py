@@ -9,12 +9,13 @@ from dataclasses import fields
 import numpy as np
 
 from scaffe.blob import on_host
+from scaffe.blobs.packed import ParameterBlob
 from scaffe.errors import ScaffeError
-from scaffe.graph import labels
 from scaffe.monitor.log import log
 from scaffe.monitor.numbers import Node
-from scaffe.net import Net
-from scaffe.packed import ParameterBlob
+from scaffe.net.graph import labels
+from scaffe.net.net import Net
+from scaffe.parallel.hosts import describe
 from scaffe.parallel.world import World
 from scaffe.proto import NetParameter, SolverParameter
 from scaffe.setting import settings_of
@@ -34,7 +35,7 @@ def texts(param: SolverParameter, settings: Settings, world: World, net: Net) ->
         "about/solver": str(solver),
         "about/net": str(without_splits(net.param)),
         "about/settings": "\n".join(_lines(settings)),
-        "about/ranks": "\n".join(world.describe()),
+        "about/ranks": "\n".join(describe(world)),
         "about/versions": f"{versions}\n{platform.platform()}\nengine {net.engine.name}",
     }
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from scaffe.errors import PlanError, ScaffeError
 from scaffe.monitor.log import log
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.instances.gathers.gather import known
 from scaffe.parallel.instances.instances import AUTO, Instances
 from scaffe.parallel.instances.places import candidates

@@ -9,7 +9,7 @@ from readers.skipping import LEAST, allowed
 from scaffe.errors import BadRecordsError
 from scaffe.layers.base_data import BaseData
 from scaffe.monitor.log import log
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.world import World
 
 TOLD = 5  # bad records that a rank's log names for a layer

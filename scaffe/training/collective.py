@@ -7,23 +7,34 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from collectives import Communicator
+from scaffe.blobs.held import Together, public
 from scaffe.errors import AgreedError
-from scaffe.held import Together, public
 from scaffe.parallel.instances.team import Team
+from scaffe.parallel.watch.heartbeats import Heartbeats
 from scaffe.parallel.world import World
+
+
+class HasParts(Protocol):
+    """The parts of a solver, as far as its collective methods need them; `closed`: their communicators are freed."""
+
+    team: Team
+    collectives: Communicator | None
+    watch: Heartbeats | None
+    closed: bool
 
 
 class Trainer(Protocol):
     """A solver, as far as its collective methods need it.
 
-    `closed` says whether its communicators are freed, `failed_alone` whether its last call failed on this rank alone.
+    `failed_alone` says whether its last call failed on this rank alone.
     """
 
     world: World
-    team: Team
-    collectives: Communicator | None
-    closed: bool
     failed_alone: bool
+
+    @property
+    def parts(self) -> HasParts:
+        """What is built anew for other ranks."""
 
     @property
     def held(self) -> Together:
@@ -45,9 +56,11 @@ def collective(method: Callable[Concatenate[T, P], Result]) -> Callable[Concaten
     def call(self: T, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         if self.world.is_spare and method.__name__ != "solve":
             return cast(Result, None)  # it takes part in solve alone, once it has taken a lost rank's place
-        if self.closed and self.collectives is not None:
+        if self.parts.closed and self.parts.collectives is not None:
             raise AgreedError("the solver is closed, and its ranks' communicators are freed; make another")
-        self.team.forms.changed()  # a user may have written parameters since the last call
+        self.parts.team.forms.changed()  # a user may have written parameters since the last call
+        if self.parts.watch is not None:
+            self.parts.watch.take_records()  # another solver of this process may have worked since
         try:
             result = method(self, *args, **kwargs)
         except BaseException as error:
@@ -59,21 +72,32 @@ def collective(method: Callable[Concatenate[T, P], Result]) -> Callable[Concaten
     return public(call)
 
 
-class Lasting(Protocol):
-    """A solver whose ranks go on where one is lost."""
+class Recovers(Protocol):
+    """A way to recover from the loss of a rank."""
 
-    def _lasting(self, part: Callable[[], Result]) -> Result:
-        """Return `part()`, which the ranks that are left do again where one is lost. Collective."""
-
-
-L = TypeVar("L", bound=Lasting)
+    def part(self, name: str, work: Callable[[], Result]) -> Result:
+        """Return `work()`, a part of the job that the ranks that are left do again where one is lost. Collective."""
 
 
-def lasting(method: Callable[Concatenate[L, P], Result]) -> Callable[Concatenate[L, P], Result]:
-    """Make a method one part of the job, which the ranks that are left do again where one is lost meanwhile."""
+class HasRecovery(Protocol):
+    """A solver whose ranks may go on where one is lost."""
 
-    @wraps(method)
-    def call(self: L, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return self._lasting(lambda: method(self, *args, **kwargs))
+    @property
+    def recovery(self) -> Recovers:
+        """How they do."""
 
-    return call
+
+R = TypeVar("R", bound=HasRecovery)
+
+
+def retried(name: str) -> Callable[[Callable[Concatenate[R, P], Result]], Callable[Concatenate[R, P], Result]]:
+    """Make a method the part of the job of that name, which the ranks that are left do again where one is lost."""
+
+    def decorate(method: Callable[Concatenate[R, P], Result]) -> Callable[Concatenate[R, P], Result]:
+        @wraps(method)
+        def call(self: R, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+            return self.recovery.part(name, lambda: method(self, *args, **kwargs))
+
+        return call
+
+    return decorate

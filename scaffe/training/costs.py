@@ -9,7 +9,7 @@ from math import ceil
 from scaffe.compute import Compute
 from scaffe.context import TEST, TRAIN
 from scaffe.errors import ScaffeError
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.instances.simulation.layers import LayerCost
 from scaffe.parallel.instances.simulation.training import Passes
 from scaffe.tools.benchmark import batch_size

@@ -24,10 +24,11 @@ def start(world: World | None, given: Compute | None) -> tuple[World, Compute]:
         failure = error
     world = world or open_world()
     compute = defaults.get_defaults().compute if given is None else given
-    devices = world.allgather(compute.device if given is None else AUTO)
-    if "cuda" in devices or ("cpu" in devices and any(world.gpus)):
+    device = compute.device if given is None else AUTO
+    cuda, cpu = world.allsums([device == "cuda", device == "cpu"])
+    if cuda or (cpu and any(world.gpus)):
         world.take_gpu(world.together(lambda: _unless(failure, gpu)))
-    if "cuda" in devices and given is None:
+    if cuda and given is None:
         compute = replace(compute, device=AUTO)  # the same on all ranks
     return world, compute
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from scaffe.monitor import waited
 from scaffe.monitor.log import log, output_lines
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel import meter
+from scaffe.parallel.hosts import crowding as crowding_of
+from scaffe.parallel.hosts import describe, gpu_crowding
 from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.parallel.world import World
@@ -33,13 +35,13 @@ def start(world: World, net: Net, instances: InstanceNets | None, scaling: str, 
     `net` is that of the first of the `instances`, which are None for a single one; its shapes are logged.
     """
     context = net.context
-    for line in world.describe():
+    for line in describe(world):
         log.info("%s%s", line, "" if instances else f", {world.threads} thread(s) each")
     if instances:
         threads = " or ".join(map(str, sorted({one.context.compute.threads for one in instances.nets})))
         log.info("%s, gather %s, %s thread(s) each", context.sharers, instances.gather, threads)
-    crowding = instances.crowding() if instances else world.crowding()
-    for warning in filter(None, (crowding, world.gpu_crowding(), *_filled(net, instances))):
+    crowding = instances.crowding() if instances else crowding_of(world)
+    for warning in filter(None, (crowding, gpu_crowding(world), *_filled(net, instances))):
         log.warning("%s", warning)
     for line in net.describe():
         log.info("%s", line)

@@ -29,7 +29,7 @@ class Fault(NamedTuple):
 
 
 class Losses:
-    """The last losses, and the requests of any rank since: `wishes`.
+    """The last losses, and the requests of any rank since: `requests`.
 
     A value that the `rule` found not to be finite is reported with the next iteration's loss, before its update, or by
     `settle`. The loss of a device is summed one iteration late, or by `settle`, so that the host does not wait; if it
@@ -49,7 +49,7 @@ class Losses:
         self._world, self._param, self._asked, self._bad_records = world, param, asked, bad_records
         self._rule, self._newest = rule, newest
         self.last: deque[float] = deque(maxlen=param.average_loss)
-        self.wishes: set[str] = set()
+        self.requests: set[str] = set()
         self.waited = 0.0  # seconds in which the losses were summed: the other ranks' delay
         self._sent: tuple[Loss, int] | None = None  # with its iteration
         self._updated: int | None = None  # the iteration whose update is still to be checked
@@ -109,7 +109,7 @@ class Losses:
         begin = perf_counter()
         loss, broken, *others = self._world.allsums(mine)
         self.waited += perf_counter() - begin
-        self.wishes |= {action for action, wish in zip(ACTIONS, others, strict=False) if wish}
+        self.requests |= {action for action, asked in zip(ACTIONS, others, strict=False) if asked}
         if broken:
             raise self._diverged(faults)
         self._bad_records.check(others[len(ACTIONS) :])

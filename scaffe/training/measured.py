@@ -11,7 +11,7 @@ import numpy as np
 from scaffe.monitor import numbers, waited
 from scaffe.monitor.numbers import Sample
 from scaffe.monitor.spans import MESSAGES
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.meter import hidden_share
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.training.losses import Losses

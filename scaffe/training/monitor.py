@@ -11,13 +11,13 @@ from typing import Protocol
 import numpy as np
 
 from scaffe.errors import ScaffeError
+from scaffe.files.outputs import check_output
 from scaffe.monitor import numbers
 from scaffe.monitor.log import log
 from scaffe.monitor.numbers import Numbers, Sample, Writer
 from scaffe.monitor.watching import EVERY, Watching
 from scaffe.monitor.writing import Writing
-from scaffe.net import Net
-from scaffe.outputs import check_output
+from scaffe.net.net import Net
 from scaffe.parallel.choose import WorkflowTrial
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter
@@ -31,27 +31,48 @@ from scaffe.version import __version__
 PICTURES = 10  # measurements between two pictures of the filters
 
 
-class Trained(Protocol):
-    """A solver, as far as its numbers need it."""
+class Updates(Protocol):
+    """The update of buckets, as far as its numbers need it."""
+
+    norms: Norms
+
+
+class HowFar(Protocol):
+    """A job, as far as its numbers need it."""
 
     world: World
     param: SolverParameter
     settings: Settings
     iter: int
-    net: Net
+
+
+class Trained(Protocol):
+    """The parts of a solver, as far as their numbers need them."""
+
     nets: list[Net]
     trial: WorkflowTrial
     losses: Losses
-    norms: Norms
+
+    @property
+    def job(self) -> HowFar:
+        """What they train."""
+
+    @property
+    def net(self) -> Net:
+        """The first of the nets."""
+
+    @property
+    def update(self) -> Updates:
+        """The update of buckets."""
 
 
 class Unwatched:
     """A monitor that measures nothing, for a run without writers."""
 
-    def go_on(self, solver: Trained) -> None:
+    def go_on(self, parts: Trained) -> None:
         """Begin or go on with iterations at the solver's. All ranks call it alike, as all of these methods."""
 
-    def rest(self, solver: Trained) -> None:
+    def rest(self, parts: Trained) -> None:
         """Note that other work begins, which is no training."""
 
     @contextmanager
@@ -63,16 +84,16 @@ class Unwatched:
         """Return whether this iteration is measured."""
         return False
 
-    def begin(self, solver: Trained) -> None:
+    def begin(self, parts: Trained) -> None:
         """Prepare for the solver's next iteration."""
 
-    def measure(self, solver: Trained, iteration: int, outputs: Mapping[str, np.ndarray]) -> None:
+    def measure(self, parts: Trained, iteration: int, outputs: Mapping[str, np.ndarray]) -> None:
         """Measure the iteration that has ended, and write its numbers and the train net's outputs. Collective."""
 
     def tested(self, iteration: int, test_net: int, outputs: Mapping[str, np.ndarray]) -> None:
         """Write the means of a test net's outputs."""
 
-    def follow_root(self, solver: Trained) -> None:
+    def follow_root(self, parts: Trained) -> None:
         """Let the root, another rank than before, write from the solver's iteration on, and it alone. Collective."""
 
     def close(self) -> None:
@@ -109,32 +130,32 @@ class Monitor(Unwatched):
         self._writing = Writing(writers)
         self._end = weakref.finalize(self, self._writing.close)  # also where a user never closes the solver
 
-    def follow_root(self, solver: Trained) -> None:
+    def follow_root(self, parts: Trained) -> None:
         """Let the root write, and no other rank; a new interval begins. What the root can't write is logged."""
-        if not solver.world.is_root:
+        if not parts.job.world.is_root:
             self.close()
-        self._images = max(solver.world.allgather(self._images))  # by then a former root's files are closed
-        if solver.world.is_root and self._writing is None:
+        self._images = max(parts.job.world.allgather(self._images))  # by then a former root's files are closed
+        if parts.job.world.is_root and self._writing is None:
             text = "The numbers for TensorBoard and Prometheus go on at iteration %d, written on %s"
-            log.info(text, solver.iter, solver.world.host)
+            log.info(text, parts.job.iter, parts.job.world.host)
             self._measurements = 0
             self._write(_writers(self._watching, at_once=False))
         self._at = self._curves_end = -1
-        self.go_on(solver)
+        self.go_on(parts)
 
-    def go_on(self, solver: Trained) -> None:
+    def go_on(self, parts: Trained) -> None:
         """Go on with the interval, or begin one where the solver is at another iteration than it rested at."""
-        self._go_on_at(solver.iter)
-        if solver.iter != self._at:
-            self._first = self._set_up = solver.iter
+        self._go_on_at(parts.job.iter)
+        if parts.job.iter != self._at:
+            self._first = self._set_up = parts.job.iter
             self._seconds = 0.0
-            self._look(solver, 0.0)
+            self._look(parts, 0.0)
         self._since = perf_counter()
 
-    def rest(self, solver: Trained) -> None:
+    def rest(self, parts: Trained) -> None:
         """Count no time until training goes on."""
         self._seconds += perf_counter() - self._since
-        self._at = self._curves_end = solver.iter
+        self._at = self._curves_end = parts.job.iter
 
     def _go_on_at(self, iteration: int) -> None:
         if iteration != self._curves_end:
@@ -155,59 +176,59 @@ class Monitor(Unwatched):
         """Return whether this iteration is measured."""
         return iteration % self.every == 0
 
-    def begin(self, solver: Trained) -> None:
+    def begin(self, parts: Trained) -> None:
         """Add up the norms of the next iteration if it is measured."""
-        if self.is_due(solver.iter):
-            solver.norms.begin()
+        if self.is_due(parts.job.iter):
+            parts.update.norms.begin()
 
-    def measure(self, solver: Trained, iteration: int, outputs: Mapping[str, np.ndarray]) -> None:
+    def measure(self, parts: Trained, iteration: int, outputs: Mapping[str, np.ndarray]) -> None:
         """Gather what the ranks measured since the last measurement, and give it to the writers. Collective.
 
         The norms of an iteration after which the nets were built anew are left out.
         """
         now, iterations = perf_counter(), iteration + 1 - self._first
-        mine = self._look(solver, self._seconds + now - self._since)
-        ranks = solver.world.allgather(mine)
-        norms = solver.norms.take()
+        mine = self._look(parts, self._seconds + now - self._since)
+        ranks = parts.job.world.allgather(mine)
+        norms = parts.update.norms.take()
         self._first, self._seconds, self._since = iteration + 1, 0.0, perf_counter()
-        images = iterations * solver.param.iter_size * (solver.net.context.total_rows or 0)
+        images = iterations * parts.job.param.iter_size * (parts.net.context.total_rows or 0)
         self._images += images
         if self._writing is None:
             return
         samples = [
-            *self._state(solver, iteration),
+            *self._state(parts, iteration),
             *measured.of_outputs(numbers.TRAIN_OUTPUT, outputs),
             *measured.of_norms(*norms),
         ]
         if iteration > self._set_up:
             samples += measured.of_speed(mine.seconds, iterations, images)
             samples += measured.of_ranks(ranks, iterations)
-        self._put(self._with_extras(Numbers(iteration, samples), solver))
+        self._put(self._with_extras(Numbers(iteration, samples), parts))
 
-    def _look(self, solver: Trained, seconds: float) -> measured.Interval:
-        return self._counters.since(solver.trial.workflows, solver.losses, solver.nets, seconds)
+    def _look(self, parts: Trained, seconds: float) -> measured.Interval:
+        return self._counters.since(parts.trial.workflows, parts.losses, parts.nets, seconds)
 
-    def _state(self, solver: Trained, iteration: int) -> list[Sample]:
+    def _state(self, parts: Trained, iteration: int) -> list[Sample]:
         values = {
             numbers.ITERATION: iteration,
-            numbers.MAX_ITERATIONS: solver.param.max_iter,
-            numbers.LOSS: solver.losses.mean,
-            numbers.ITERATION_LOSS: solver.losses.last[-1],
-            numbers.RATE: lr_policy.rate(solver.param, iteration),
+            numbers.MAX_ITERATIONS: parts.job.param.max_iter,
+            numbers.LOSS: parts.losses.mean,
+            numbers.ITERATION_LOSS: parts.losses.last[-1],
+            numbers.RATE: lr_policy.rate(parts.job.param, iteration),
             numbers.IMAGES: self._images,
         }
-        info = {"net": solver.net.name, "version": __version__, "ranks": str(solver.world.size)}
+        info = {"net": parts.net.name, "version": __version__, "ranks": str(parts.job.world.size)}
         return [Sample(numbers.INFO, 1, info), *(Sample(metric, value) for metric, value in values.items())]
 
-    def _with_extras(self, found: Numbers, solver: Trained) -> Numbers:
+    def _with_extras(self, found: Numbers, parts: Trained) -> Numbers:
         """Return the numbers, with texts and the net's graph the first time, and with the filters now and then."""
         if not self._measurements % PICTURES:
-            found = found._replace(pictures=about.first_filters(solver.net))
+            found = found._replace(pictures=about.first_filters(parts.net))
         if not self._measurements:
             found = found._replace(
-                pictures={**found.pictures, "net": about.drawing(solver.net)},
-                texts=about.texts(solver.param, solver.settings, solver.world, solver.net),
-                nodes=about.nodes(about.without_splits(solver.net.param)),
+                pictures={**found.pictures, "net": about.drawing(parts.net)},
+                texts=about.texts(parts.job.param, parts.job.settings, parts.job.world, parts.net),
+                nodes=about.nodes(about.without_splits(parts.net.param)),
             )
         self._measurements += 1
         return found

@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 
 from readers import Reading
-from scaffe.choices import Choices
 from scaffe.compute import Compute
 from scaffe.context import TEST, TRAIN, Context
-from scaffe.net import Net
+from scaffe.devices.choices import Choices
+from scaffe.net.net import Net
 from scaffe.parallel.evaluate import batch_numbers
 from scaffe.parallel.instances.shared_parameters import share
 from scaffe.parallel.instances.team import Team
@@ -94,11 +94,11 @@ class NetBuilder:
         return Net(param, context=context, gpu=self.world.gpu)
 
 
-def agree_on(world: World, nets: Sequence[Net]) -> None:
-    """Raise an error on all ranks unless they have built the same nets: files may differ between nodes. Collective."""
+def described(nets: Sequence[Net]) -> dict[str, str]:
+    """Return what all ranks must have built alike: their files may differ between nodes."""
     parameters = [parameter for net in nets for parameter in net.parameters]
-    world.agree({"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)})
-    world.agree({"the nets": "\n".join(str(net.param) for net in nets)})
+    found = {"the nets": "\n".join(str(net.param) for net in nets)}
+    return {"the parameters": "\n".join(f"{p.label} {p.blob.shape}" for p in parameters)} | found
 
 
 def follow_first(nets: Sequence[Net]) -> None:

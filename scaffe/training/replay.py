@@ -17,7 +17,7 @@ from typing import Any
 
 from readers.files import read_input, replace_file
 from scaffe.errors import ScaffeError
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.tools.benchmark import Times, batch_size
 from scaffe.tools.work import LayerWork, layer_works
 

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from scaffe.errors import RanksLostError
-from scaffe.parallel.start_watch import watched
+from scaffe.parallel.watch.start import WITH_FT, watched
 from scaffe.training.hosts import Hosts, named
 from scaffe.training.signals import REQUEUE_EXIT_CODE, SIGNALS, take_held
 
@@ -31,6 +31,7 @@ STALL = re.compile(
     rb"scaffe: (a rank|(rank|spare) \d+)( \(process \d+\))?( on \S+)? "
     rb"(has not moved for |is stopped: |has ended(,| before) )"
 )
+LOGS, ENDS = re.compile(rb"I\d{4} \d\d:.*\] "), re.compile(rb"I\d{4} \d\d:.*\] Optimization (Done|stopped early)\.")
 LOST_PEER = re.compile(rb"MPI_ERR_(PROC_|REVOKED)")
 AGAIN = 5.0  # seconds until USR1 is sent again: a launcher that has not started the ranks passes it on to none
 PATIENCE = 2  # seconds for the rest of stderr once the launcher has ended
@@ -60,6 +61,8 @@ class Try:
     def __init__(self, command: Sequence[str]):
         self.errors: list[bytes] = []
         self.lost_hosts: set[str] = set()
+        self._has_begun = self._has_ended = False
+        self._says_nothing = WITH_FT in command
         keepalive = {f"PRTE_MCA_oob_tcp_keepalive_{name}": value for name, value in KEEPALIVE.items()}
         self.process = subprocess.Popen(
             watched(command), stderr=subprocess.PIPE, start_new_session=True, env={**keepalive, **os.environ}
@@ -73,16 +76,29 @@ class Try:
         self._reader.join(PATIENCE)  # a process that was left behind may keep the pipe open
         return SIGNALLED - code if code < 0 else code
 
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether a training has written lines of its log, but not that of its end."""
+        return self._has_begun and not self._has_ended
+
+    @property
+    def has_said_nothing(self) -> bool:
+        """Whether ranks that tolerate faults have written nothing at all, as if killed while they start."""
+        return self._says_nothing
+
     def _pass_on(self) -> None:
         assert self.process.stderr is not None
         line = b""
         with self.process.stderr as stderr:
             while chunk := os.read(stderr.fileno(), 1 << 16):
+                self._says_nothing = False
                 sys.stderr.buffer.write(chunk)
                 sys.stderr.flush()
                 *lines, line = (line + chunk).replace(b"\r", b"\n").replace(b"\0", b"\n").split(b"\n")
                 self.lost_hosts |= {*map(named, lines)} - {""}
                 for one in lines:
+                    self._has_begun |= bool(LOGS.search(one))
+                    self._has_ended |= bool(ENDS.search(one))
                     if ERROR.match(one) or (self.errors and LOST_PEER.search(one)):
                         self.errors.append(one)
 
@@ -94,9 +110,11 @@ class Retries:
     last. `start(command)` returns a Try. The signals of SIGNALS are passed on to the job; after one of them it is not
     started again, nor at all if it was not yet. USR1, with which a batch system announces the end of its time, asks to
     be requeued: a process that is lost then, as by USR1 while it starts, has the same exit status, REQUEUE_EXIT_CODE.
-    Where one of the `hosts` is lost, the next try starts the ranks of those that are left. `is_broken_off()` returns
-    whether a job has ended without having released what it held, although its exit status is 0: Open MPI's mpirun
-    returns 0 where all processes were killed.
+    Where one of the `hosts` is lost, the next try starts the ranks of those that are left.
+
+    Open MPI's mpirun returns 0 where all processes were killed. So a job of this exit status has been lost, too, if its
+    log has no end, if it has written no word and no snapshot, or if `is_broken_off()`, which returns whether a job has
+    ended without having released what it held.
     """
 
     def __init__(
@@ -135,17 +153,18 @@ class Retries:
                 self._send()
             code: int = self._job.end()
             lost_hosts = self._job.lost_hosts
-            has_lost = lost_hosts or was_lost(code, self._job.errors) or (code == 0 and self.is_broken_off())
+            has_lost = lost_hosts or was_lost(code, self._job.errors) or (code == 0 and self._is_lost(snapshot))
             if has_lost and self._is_to_requeue:
                 return self._as_asked()
             if self._asked or not has_lost:
                 if code in NOT_STARTED and not self._asked:
                     _say(f"the program can't be started (exit status {code}): not started again")
                 return code
-            former, snapshot = snapshot, self.newest()
-            idle = idle + 1 if snapshot == former else 0
+            before, snapshot = snapshot, self.newest()
+            idle = idle + 1 if snapshot == before else 0
             why = f"a {'host' if lost_hosts else 'process'} was lost (exit status {code})"
-            code = code or RanksLostError.exit_code  # Open MPI's mpirun returns 0 where a host, or all, are lost
+            is_untold = code == 0  # by Open MPI's mpirun where a host, or all, are lost
+            code = code or RanksLostError.exit_code
             if idle == 2:
                 _say(f"{why} in two tries without a new snapshot: not started again")
                 return code
@@ -158,7 +177,14 @@ class Retries:
                 _say(f"{why}: retry {number + 1} of {self.most}, from {snapshot or 'the start'}{left and '; ' + left}")
         if self.most:
             _say(f"{why} in the last of {self.most} retries: not started again")
+        elif is_untold:
+            _say(why)
         return code
+
+    def _is_lost(self, snapshot: str | None) -> bool:
+        """Return whether a job of exit status 0 was lost. One that wrote no log, but a further snapshot, was not."""
+        was_silent = self._job.has_said_nothing and self.newest() == snapshot
+        return was_silent or self._job.is_broken_off or self.is_broken_off()
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self._asked = number

@@ -19,7 +19,8 @@ from scaffe.monitor.watching import SAY, SHRINK, Watching
 from scaffe.near import near
 from scaffe.parallel.drive import Hook
 from scaffe.parallel.instances.instances import Instances
-from scaffe.parallel.run import Run
+from scaffe.parallel.owners import ROOT
+from scaffe.parallel.run import AUTO, Run
 from scaffe.setting import check_record, settings_of, with_flags
 
 if sys.version_info >= (3, 11):
@@ -80,6 +81,14 @@ class Settings:
             raise ScaffeError(
                 f"{given} with --compute {self.compute.numbers}: layers would multiply weights that the root's do not "
                 "have; give --compute bf16, or leave --broadcast-numbers out"
+            )
+
+    def check_owners(self) -> None:
+        """Raise ScaffeError where the ranks that are left could not hand on a history that several own."""
+        self.run.check_owners()
+        if self.run.owners != ROOT and self.run.shrinks and self.instances.n == AUTO:
+            raise ScaffeError(
+                f"--owners {self.run.owners} with --on-rank-loss shrink and --instances auto: give a number"
             )
 
     def check_launch(self) -> None:

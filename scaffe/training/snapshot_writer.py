@@ -24,7 +24,7 @@ class Copies:
         self._taken = 0
 
     def begin(self) -> None:
-        """Begin a new snapshot: the former copies are overwritten."""
+        """Begin a new snapshot: the earlier copies are overwritten."""
         self._taken = 0
 
     def take(self, array: np.ndarray) -> np.ndarray:
@@ -47,7 +47,7 @@ class SnapshotWriter:
         self.cpu_seconds = 0.0  # of the last `write`
 
     def start(self, write: Callable[[], object]) -> None:
-        """Run `write` in the thread; the former one must be finished."""
+        """Run `write` in the thread; the earlier one must be finished."""
         thread = threading.Thread(target=self._run, args=(write,), name="snapshot writer")
         thread.start()
         self._thread = thread  # one that started: `join` can wait for it
@@ -63,9 +63,9 @@ class SnapshotWriter:
         """Whether `write` has raised an error that `finish` has not raised yet."""
         return self._error is not None
 
-    def follow(self, former: SnapshotWriter) -> None:
+    def follow(self, earlier: SnapshotWriter) -> None:
         """Take the place of a writer that has ended, whose error `finish` still raises."""
-        self._error = former._error
+        self._error = earlier._error
 
     def finish(self) -> None:
         """Wait as `join` does, and raise the error of `write`, once."""
@@ -90,7 +90,7 @@ class SnapshotBudget:
     """Decides when a snapshot is due, so that snapshots take at most a share of the time (CheckFreq, FAST 2021).
 
     A snapshot costs the seconds that training waits for it, and those that its writer computes. It is due once the
-    share of the time since the start covers the cost of the former ones and of one more, which the last one predicts.
+    share of the time since the start covers the cost of the earlier ones and of one more, which the last one predicts.
     """
 
     def __init__(self, share: float, clock: Callable[[], float] = time.monotonic):

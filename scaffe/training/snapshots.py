@@ -9,24 +9,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scaffe import plan_file
-from scaffe.atomic import write_atomically
 from scaffe.blob import on_host
-from scaffe.choices import Choices
+from scaffe.blobs.finite import check_history
+from scaffe.devices.choices import Choices
 from scaffe.errors import WeightsError
-from scaffe.files import snapshot, weights
+from scaffe.files import plan_file, snapshot, weights
+from scaffe.files.atomic import write_atomically
 from scaffe.files.prefix_lock import PrefixLock
 from scaffe.files.states import Origin
-from scaffe.finite import check_history
 from scaffe.layers.base_data import BaseData
 from scaffe.layers.hdf5_data import FILES
 from scaffe.monitor.log import log
 from scaffe.monitor.record import RANKS
-from scaffe.net import Net
+from scaffe.net.net import Net
+from scaffe.parallel.residuals import Residuals
 from scaffe.parallel.world import World
 from scaffe.proto import ReaderPosition, SolverParameter, SolverState, checksums
 from scaffe.solvers import lr_policy
 from scaffe.solvers.rule import Rule
+from scaffe.training.shared_history import RuleHistory
 from scaffe.training.snapshot_writer import Copies, SnapshotWriter
 
 INSTANCES = "instances "  # begins the lines of a plan about instances
@@ -42,7 +43,7 @@ class Progress(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A snapshot to be written: the paths of its files, the state without history, the flat history, and the net.
+    """A snapshot to be written: its files' paths, the state without arrays, the flat history and residual, and the net.
 
     The paths count from `folder`, the program's when the snapshot was taken; "" for one that is written at once.
     """
@@ -51,6 +52,7 @@ class Content(NamedTuple):
     path: str
     state: SolverState
     history: list[np.ndarray]
+    residual: list[np.ndarray]
     net: weights.NetContent
     folder: str = ""
 
@@ -63,8 +65,10 @@ class Content(NamedTuple):
 class Snapshots:
     """Saves and restores what a run needs to continue: nets, history of the update rule, kernels and instances chosen.
 
-    `train_nets` are those of this rank's instances, and so is each of `test_nets`. `keep` is the number of the
-    run's newest snapshots that stay; 0 keeps all. `lock` is the lock of the prefix. `instances` is AutoInstances.kept.
+    `train_nets` are those of this rank's instances, and so is each of `test_nets`. `history` is the rule's, wherever
+    it is, and `residuals` what is still to be added to gradients; `collect()` precedes what saves. `keep` is the number
+    of the run's newest snapshots that stay; 0 keeps all. `lock` is the lock of the prefix. `instances` is
+    AutoInstances.kept.
     """
 
     param: SolverParameter
@@ -72,12 +76,19 @@ class Snapshots:
     train_nets: Sequence[Net]
     test_nets: Sequence[Sequence[Net]]
     rule: Rule
+    history: RuleHistory
+    residuals: Residuals
     choices: Choices
     lock: PrefixLock
     keep: int = 0
     instances: dict[str, str] = field(default_factory=dict)
     writer: SnapshotWriter = field(default_factory=SnapshotWriter)
     copies: Copies = field(default_factory=Copies)
+
+    def collect(self) -> None:
+        """Bring to the root what `save` writes and other ranks have. Collective."""
+        self.history.now.collect()
+        self.residuals.collect()
 
     def save(self, progress: Progress) -> str:
         """Write the two files, remove older snapshots beyond `keep`, and return the state's path. On the root alone."""
@@ -109,12 +120,25 @@ class Snapshots:
     def _content(self, progress: Progress, take: Callable[[np.ndarray], np.ndarray]) -> Content:
         """Return what the files hold; `take` returns the arrays, or copies of them."""
         model, path = self.paths(progress.iter)
-        net = weights.content(self.net, self.param.snapshot_diff, take)
-        net = net._replace(transforms=[one for name, (first, *_) in self._nets() for one in first.own_transforms(name)])
-        history = [take(on_host(flat)) for flat in self.rule.history]
+        net = self._weights(take)
+        history = self.history.now.whole(take)
         state = self.state(progress, model)
         state.run, state.order = progress.origin
-        return Content(model, path, state, history, net)
+        kept = self.residuals.kept  # which is replaced, never changed
+        return Content(model, path, state, history, [] if kept is None else [kept], net)
+
+    def _weights(self, take: Callable[[np.ndarray], np.ndarray]) -> weights.NetContent:
+        """Return what a file of the weights holds, with the transforms of all nets."""
+        net = weights.content(self.net, self.param.snapshot_diff, take)
+        return net._replace(
+            transforms=[one for name, (first, *_) in self._nets() for one in first.own_transforms(name)]
+        )
+
+    def save_best(self, path: str) -> str:
+        """Write the weights alone, in place of those there; return their path. On the root alone."""
+        self.lock.take()
+        weights.write(self._weights(np.asarray), path, self.param.snapshot_diff)
+        return path
 
     def _write(self, content: Content) -> None:
         check_history(self.net.packed, content.history)
@@ -122,7 +146,8 @@ class Snapshots:
         written = weights.write(content.net, content.at(content.model), self.param.snapshot_diff)
         content.state.weights_checksum = checksums.digits(written)
         log.info("Snapshotting solver state to %s file %s", self._format.name, content.path)
-        write_atomically(content.at(content.path), self._format.encode(content.state, self._shaped(content.history)))
+        arrays = self._shaped(content.history), self._shaped(content.residual)
+        write_atomically(content.at(content.path), self._format.encode(content.state, *arrays))
         if self.keep:
             snapshot.prune(content.at(self.param.snapshot_prefix), content.state.run, self.keep)
 
@@ -203,7 +228,7 @@ class Snapshots:
             return None
         self._check(stored)
         self._restore_history(stored)
-        del stored.state.history[:]
+        del stored.state.history[:], stored.state.residual[:]
         return stored.path, stored.state
 
     def _check(self, stored: snapshot.Stored) -> None:
@@ -221,15 +246,31 @@ class Snapshots:
 
     def _restore_history(self, stored: snapshot.Stored) -> None:
         """Load the weights and the history; both are checked before either changes."""
-        packed, history = self.net.packed, self.rule.history
+        packed, history = self.net.packed, self.history.now.room()
         values = [
             weights.from_proto(proto, parameter.blob.shape, f"{stored.path}: history of {parameter.label}")
             for proto, parameter in zip(stored.state.history, packed.parameters * len(history), strict=True)
         ]
+        residual = self._residual(stored)
         weights.copy(self.net, stored.net, stored.model)
+        self.residuals.kept = residual
         for k, value in enumerate(values):
             flat, i = history[k // len(packed.parameters)], k % len(packed.parameters)
-            packed.view(flat, i)[...] = self.net.context.xp.asarray(value)
+            packed.view(flat, i)[...] = value if isinstance(flat, np.ndarray) else self.net.context.xp.asarray(value)
+
+    def _residual(self, stored: snapshot.Stored) -> np.ndarray | None:
+        """Return what is still to be added to gradients, None for nothing. Raise WeightsError for another net's."""
+        packed = self.net.packed
+        if not stored.state.residual:
+            return None
+        if len(stored.state.residual) != len(packed.parameters):
+            found = len(stored.state.residual)
+            raise WeightsError(f"{stored.path}: {found} residual blobs, for {len(packed.parameters)} parameters")
+        kept = np.zeros(packed.nbytes // 4, np.float32)
+        for i, (proto, parameter) in enumerate(zip(stored.state.residual, packed.parameters, strict=True)):
+            where = f"{stored.path}: residual of {parameter.label}"
+            packed.view(kept, i)[...] = weights.from_proto(proto, parameter.blob.shape, where)
+        return kept
 
     def share_history(self) -> None:
         """Give all ranks the root's history, where every rank updates its own parameters. Collective."""

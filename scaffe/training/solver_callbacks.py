@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.propagate import Propagate
 from scaffe.training.written import Written
@@ -69,7 +69,7 @@ def _method(given: Any, name: str) -> Any:
 
 
 class Caller(Protocol):
-    """A solver, as far as calling users' functions needs it."""
+    """The parts of a solver, as far as calling users' functions needs them."""
 
     callbacks: SolverCallbacks
     team: Team
@@ -79,8 +79,9 @@ class Caller(Protocol):
     def propagate(self) -> Propagate:
         """How the root's parameters reach the other ranks."""
 
-    def _users_nets(self) -> list[Net]:
-        """Return the nets that users see."""
+    @property
+    def users_nets(self) -> list[Net]:
+        """The nets that users see."""
 
 
 class CalledFunctions:
@@ -90,35 +91,35 @@ class CalledFunctions:
     the broadcasts that the others' functions need.
     """
 
-    def __init__(self, solver: Caller):
-        self.solver = solver
+    def __init__(self, parts: Caller):
+        self.parts = parts
 
     def start(self) -> None:
         """Call the functions before an iteration, which begins with the parameters that the root has then. Collective.
 
         They read the root's parameters on all ranks.
         """
-        solver = self.solver
-        solver.propagate.sync()
-        self._call(solver.callbacks.starts)
-        if solver.written.by_functions():
-            solver.propagate.changed()
+        parts = self.parts
+        parts.propagate.sync()
+        self._call(parts.callbacks.starts)
+        if parts.written.by_functions():
+            parts.propagate.changed()
 
     def computed(self) -> None:
         """Call the functions that precede the sums."""
-        self._call(self.solver.callbacks.before)
+        self._call(self.parts.callbacks.before)
 
     def summed(self) -> None:
         """Call the functions that read the sums."""
-        self._call(self.solver.callbacks.after)
+        self._call(self.parts.callbacks.after)
 
     def _call(self, functions: Sequence[Function]) -> None:
         if not functions:
             return
-        nets = self.solver._users_nets()
+        nets = self.parts.users_nets
         for net in nets:
             net.held.show()
-        self.solver.written.call(functions, nets)
+        self.parts.written.call(functions, nets)
         for net in nets:
             net.held.absorb()
-        self.solver.team.forms.changed()  # they may have written parameters
+        self.parts.team.forms.changed()  # they may have written parameters

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scaffe.context import TEST, TRAIN
 from scaffe.errors import ScaffeError
-from scaffe.graph import is_included
 from scaffe.layers.layer import check_types
+from scaffe.net.graph import is_included
 from scaffe.proto import NetParameter, NetState, Phase, SolverParameter
 from scaffe.proto.files import read_net
 from scaffe.proto.upgrade import upgrade_net

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from scaffe.defaults import get_defaults
 from scaffe.errors import ScaffeError
+from scaffe.layers.average_precision import VERSIONS
 from scaffe.monitor.log import log
 from scaffe.parallel.world import World
 from scaffe.proto import SolverParameter, numbers, strings
@@ -27,6 +28,9 @@ def checked(given: str | os.PathLike[str] | SolverParameter) -> SolverParameter:
             raise ScaffeError(f"{field} must be {least} or more, got {getattr(param, field)}")
     if not 0 <= param.momentum < 1:
         raise ScaffeError(f"momentum must be 0 or more and below 1, got {param.momentum:g}")
+    for field, known in (("eval_type", ("classification", "detection")), ("ap_version", (*VERSIONS,))):
+        if getattr(param, field) not in known:
+            raise ScaffeError(f"{field} must be {' or '.join(known)}, got '{getattr(param, field)}'")
     if any(number < 1 for number in param.test_iter):
         raise ScaffeError(f"test_iter must be 1 or more, got {' '.join(map(str, param.test_iter))}")
     return param

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import Lock
 
 import numpy as np
 
-from scaffe.packed import PackedParameters
+from scaffe.blobs.packed import PackedParameters
 from scaffe.solvers.rule import Rule
+
+ALL = slice(None)
 
 
 class Undo:
@@ -19,7 +22,7 @@ class Undo:
     """
 
     def __init__(self, packed: PackedParameters, rule: Rule):
-        self._packed, self._history = packed, rule.history
+        self._packed, self._rule = packed, rule
         self._kept: list[np.ndarray] = []  # made with the first copy: many runs need none
         self._lock = Lock()  # instances' threads may update buckets at once
         self._parts: list[slice] = []
@@ -31,7 +34,7 @@ class Undo:
 
     def keep_all(self) -> None:
         """Copy everything: users' functions follow, which may write anywhere."""
-        self.keep(slice(None))
+        self.keep(ALL)
         self._has_all = True
 
     def keep(self, part: slice) -> None:
@@ -39,15 +42,21 @@ class Undo:
         if self._has_all:
             return
         with self._lock:
-            self._kept = self._kept or [np.empty_like(values) for values in (self._packed.flat, *self._history)]
-        for kept, values in zip(self._kept, (self._packed.data, *self._history), strict=True):
-            np.copyto(kept[part], values[part])
+            self._kept = self._kept or [np.empty_like(values) for values in (self._packed.flat, *self._rule.history)]
+        for kept, values in self._views(part):
+            np.copyto(kept, values)
         self._parts.append(part)
+
+    def _views(self, part: slice) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Iterate over the copies and the values of a part: parameters, and the history that this rank has."""
+        place = self._rule.owned.place(part) if part != ALL else ALL
+        yield self._kept[0][part], self._packed.data[part]
+        yield from ((kept[place], flat[place]) for kept, flat in zip(self._kept[1:], self._rule.history, strict=True))
 
     def undo(self) -> None:
         """Put back what this iteration's updates have replaced."""
         for part in self._parts:
-            for kept, values in zip(self._kept, (self._packed.data, *self._history), strict=True):
-                np.copyto(values[part], kept[part])
+            for kept, values in self._views(part):
+                np.copyto(values, kept)
         self._packed.changed(slice(None))
         self.begin()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.world import World
 
 

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from scaffe.blob import Blob, Shape
-from scaffe.choices import Work
 from scaffe.context import TRAIN
+from scaffe.devices.choices import Work
 from scaffe.engines.cuda.chain import DeferredTop, Unrectified, deferred, raw
 from scaffe.engines.cuda.cudnn import (
     CORRELATE,
@@ -32,6 +32,7 @@ from scaffe.engines.cuda.typed_blobs import TypedLayer
 from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
 from scaffe.layers.deconvolution import Deconvolution
+from scaffe.layers.depthwise_convolution import register_depthwise
 from scaffe.layers.im2col import SlidingWindow
 from scaffe.layers.layer import Blobs, register
 
@@ -309,4 +310,5 @@ class CudaDeconvolution(CudnnConvolution, Deconvolution):
 
 
 register("Convolution", CudaConvolution, engine="cuda")
+register_depthwise(CudaConvolution, "cuda")
 register("Deconvolution", CudaDeconvolution, engine="cuda")

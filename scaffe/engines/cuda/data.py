@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from scaffe.delivery import Delivery
+from scaffe.blobs.delivery import Delivery
 from scaffe.engines.cuda.engine import engine_of
 from scaffe.engines.cuda.transform import ImageTransform
 from scaffe.layers.data import Data

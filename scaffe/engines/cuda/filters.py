@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scaffe.blob import Shape
-from scaffe.choices import Choices, Work
+from scaffe.devices.choices import Choices, Work
 from scaffe.engines.cuda import kernel_choice
 from scaffe.engines.cuda.column_passes import ColumnPasses
 from scaffe.engines.cuda.cudnn import (

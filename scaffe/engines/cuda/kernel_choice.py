@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from scaffe.choices import seconds
+from scaffe.devices.choices import seconds
 from scaffe.engines.cuda.column_passes import float32_of
 from scaffe.errors import CudnnError
 from scaffe.monitor.log import log

@@ -25,7 +25,7 @@ class CudaLRN(TypedLayer, LRN):
 
     @property
     def _has_kernel(self) -> bool:
-        return self.axes == (1,) and self.reach in REACHES
+        return not self.is_within and self.reach in REACHES
 
     capturable = True
 

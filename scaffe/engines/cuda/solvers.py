@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from scaffe.blobs.packed import PackedParameters, ParameterBlob
 from scaffe.devices.gpu import Late
 from scaffe.engines.cuda.launcher import Launcher
-from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 from scaffe.solvers import adadelta, adagrad, adam, lars, nesterov, register, rmsprop, sgd
 from scaffe.solvers.rule import Rule
@@ -33,7 +34,7 @@ class Pieces:
         begins = [begin for pieces in cut for begin, _ in pieces]
         ends = [end for pieces in cut for _, end in pieces]
         firsts = np.cumsum([0, *map(len, cut)])
-        self.count = len(owners)
+        self.count, self.part = len(owners), part
         self.elements = [sum(end - begin for begin, end in pieces) for pieces in cut]  # of each of the parameters
         self.squares: list[Any] | None = None  # the sum of squares of each piece, for rules that need norms
         self.owners, self.wanted, self.firsts = (xp.asarray(np.array(t, np.int32)) for t in (owners, indices, firsts))
@@ -129,12 +130,20 @@ class CudaRule(Rule):
     def launch(self, pieces: Pieces, rate: float, iteration: int) -> None:
         """Launch the update of these pieces."""
         p = self.param
-        history = [*self.history, NONE][:2]
+        history = [*self._histories(pieces), NONE][:2]
         tables = pieces.begins, pieces.ends, self._rates, self._decays, self._ratios, pieces.owners, self._found
         momentum2 = p.rms_decay if self.kind == "RMSProp" else p.momentum2
         numbers = np.float64(rate), np.float64(self.scale(iteration)), *self._floats(p.momentum, momentum2, p.delta)
         arguments = self._data, self._diff, *history, *tables, *numbers, int(p.regularization_type == "L1")
         self.engine.launch("solvers", f"update_{self.kernel}", (pieces.count,), *arguments)
+
+    def _histories(self, pieces: Pieces) -> list[Any]:
+        """Return the history as the kernel counts its elements: as those of the packed arrays."""
+        if self.owned.count == self._data.size:
+            return self.history
+        ahead = pieces.part.start - self.owned.place(pieces.part).start
+        arrays: list[Any] = self.history
+        return [np.uint64(flat.data.ptr - flat.itemsize * ahead) for flat in arrays]
 
     @property
     def kernel(self) -> str:
@@ -157,19 +166,11 @@ class VelocityRule(CudaRule):
     def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Launcher):
         super().__init__(param, packed, engine)
         self._updated = Updated(packed)
-        self._copies = [self._copy_of(i) for i in range(len(packed.parameters))]
-
-    def _copy_of(self, i: int) -> Callable[[Any], None]:
-        """Return what writes the update of parameter i into an array."""
-
-        def write(array: Any) -> None:
-            array[...] = self.packed.view(self.history[0], i)
-
-        return write
+        self._copies = [partial(self.copy_history, i) for i in range(len(packed.parameters))]
 
     def leave_update(self, indices: Sequence[int], pieces: Pieces) -> None:
         for i, count in zip(indices, pieces.elements, strict=True):
-            if self._updated.completes(i, count):
+            if self._updated.completes(i, count, self.owned_count(i)):
                 parameter = self.packed.parameters[i]
                 parameter.blob.diff_values.defer(self._copies[i])
                 if parameter.sharers:  # whose gradients are in the same memory, and may have other shapes

@@ -2,6 +2,7 @@
 
 from scaffe.engines.onednn import (
     batch_norm,
+    bn,
     concat,
     convolution,
     deconvolution,
@@ -22,6 +23,7 @@ from scaffe.engines.onednn.primitives import Onednn
 __all__ = [
     "Onednn",
     "batch_norm",
+    "bn",
     "concat",
     "convolution",
     "deconvolution",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scaffe.packed import aligned_zeros
+from scaffe.blobs.packed import aligned_zeros
 
 
 class BufferPool:

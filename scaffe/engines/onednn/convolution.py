@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from scaffe.blob import Blob, Shape
-from scaffe.choices import Work
 from scaffe.context import TRAIN
+from scaffe.devices.choices import Work
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.convolution_layouts import ConvolutionLayouts, PassDescs
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm
@@ -23,6 +23,7 @@ from scaffe.engines.onednn.strided_product import StridedProduct
 from scaffe.engines.onednn.weights import WeightForm
 from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
+from scaffe.layers.depthwise_convolution import register_depthwise
 from scaffe.layers.layer import Blobs, register
 
 
@@ -249,3 +250,4 @@ class OnednnConvolution(OnednnLayer, Convolution):
 
 
 register("Convolution", OnednnConvolution, engine="onednn")
+register_depthwise(OnednnConvolution, "onednn")

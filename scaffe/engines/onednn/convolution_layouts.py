@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from scaffe.blob import Blob
-from scaffe.choices import seconds
 from scaffe.context import TRAIN
+from scaffe.devices.choices import seconds
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of, reorder
@@ -18,7 +18,9 @@ from scaffe.layers.convolution import Convolution
 BLOCKED, CHANNELS_LAST, PLAIN = "blocked", "channels last", "plain"  # the library's own choice; N x ... x C; im2col
 LAYOUTS = {BLOCKED: Onednn.any, CHANNELS_LAST: Onednn.channels_last, PLAIN: Onednn.plain}
 GRADIENT = ", weight gradient "  # in a choice's name, before the layout of the backward pass by weights
-PADDING = 2  # products with padding over those without: above this the blocked layout costs more than it gains
+# Products with padding over those without: above this the blocked layout costs more than it gains. The second is for a
+# bottom or a top that alone is padded: the other then has neighbours in blocks, to which it would be reordered.
+PADDING, OF_ONE_ALONE = 1.3, 2.0
 
 
 class PassDescs(NamedTuple):
@@ -69,16 +71,26 @@ class ConvolutionLayouts:
     def fixed(self) -> str:
         """Return the choice made without timing: the library's own layouts, unless these are mostly padding.
 
-        Blocks of 16 channels pad 20 channels to 32; the layout with channels last pads none.
+        Blocks of 16 channels pad 20 channels to 32; the layout with channels last pads none. Without AVX-512 the
+        gradient of the weights alone may pad, 1 channel to 8.
         """
-        engine, on_forward = self.engine, self.describe(BLOCKED).forward
-        x, y = on_forward.desc(lib.QUERY_SRC, self.src), on_forward.desc(lib.QUERY_DST, self.dst)
-        plain = engine.plain(self.src, engine.kind).nbytes * engine.plain(self.dst, self.top_kind).nbytes
-        if self.layer.group == 1 and x.nbytes * y.nbytes > PADDING * plain:
+        blocked, choice = self.describe(BLOCKED), BLOCKED
+        if self._pads(blocked.forward, lib.QUERY_DST):
+            choice = CHANNELS_LAST
+        elif self._pads(blocked.weights, lib.QUERY_DIFF_DST):
+            choice = f"{BLOCKED}{GRADIENT}{CHANNELS_LAST}"
+        if choice != BLOCKED and self.layer.group == 1:
             with suppress(NoFastForm):
                 self.describe(CHANNELS_LAST)
-                return CHANNELS_LAST
+                return choice
         return BLOCKED
+
+    def _pads(self, described: PrimitiveDesc, query: int) -> bool:
+        """Return whether too many products of a pass, of whose top `query` asks, are with padding."""
+        pairs = (lib.QUERY_SRC, self.src), (query, self.dst)
+        descs = [described.desc(*pair) for pair in pairs]
+        of_bottom, of_top = (one.nbytes / self.engine.plain(one.shape, one.kind).nbytes for one in descs)
+        return of_bottom * of_top > (PADDING if of_bottom > 1 and of_top > 1 else OF_ONE_ALONE)
 
     def describe(self, layout: str) -> PassDescs:
         """Return the primitives with bottom and top in that layout. Raise NoFastForm where one is not fast."""
@@ -109,19 +121,21 @@ class ConvolutionLayouts:
         The time of another layout includes the reorders from and to neighbours in the fixed layout, and those between
         the two layouts of a choice. The plain layout is not timed: neighbours would lose their fast forms.
         """
-        fixed = self.fixed()
+        choice = self.fixed()
+        fixed = choice.partition(GRADIENT)[0]
         layouts = {fixed: self.describe(fixed)}
         for layout in (BLOCKED, CHANNELS_LAST):
             with suppress(NoFastForm):
                 layouts.setdefault(layout, self.describe(layout))
         main = self._best(layouts, [PassDescs.forward, PassDescs.data][: 1 + down])
         gradient = self._best(layouts, [PassDescs.weights][: int(learns)])
-        found = {}
+        found = {choice: 0.0}  # the fixed one first
         for a, whole in layouts.items():
             moved = main[a] + self._reorders(layouts[fixed], whole) * (1 + down)
             for b, other in layouts.items():
-                choice = a if a == b else f"{a}{GRADIENT}{b}"
-                found[choice] = moved + gradient[b] + (self._reorders(whole, other) if learns else 0.0)
+                found[a if a == b else f"{a}{GRADIENT}{b}"] = (
+                    moved + gradient[b] + (self._reorders(whole, other) if learns else 0.0)
+                )
         return found
 
     def _best(self, layouts: dict[str, PassDescs], passes: Iterable[Any]) -> dict[str, float]:

@@ -19,10 +19,13 @@ from scaffe.layers.bnll import BNLL
 from scaffe.layers.clip import Clip
 from scaffe.layers.elu import ELU
 from scaffe.layers.exp import Exp
+from scaffe.layers.hard_swish import HardSwish
 from scaffe.layers.layer import Layer, register
 from scaffe.layers.log import Log
+from scaffe.layers.mish import Mish
 from scaffe.layers.power import Power
 from scaffe.layers.relu import ReLU
+from scaffe.layers.relu6 import MOST, ReLU6
 from scaffe.layers.sigmoid import Sigmoid
 from scaffe.layers.swish import Swish
 from scaffe.layers.tanh import TanH
@@ -78,15 +81,26 @@ def _clip(layer: Any) -> EltwiseFunction:
     return EltwiseFunction(lib.ELTWISE_CLIP, layer.least, layer.most, back_alpha=below)
 
 
+def _relu6(layer: Any) -> EltwiseFunction | None:
+    """In place only y is left, which is between the bounds where x is; oneDNN has no slope below."""
+    if layer.slope:
+        return None
+    algorithm = lib.ELTWISE_CLIP_V2_BY_DST if layer.works_in_place else lib.ELTWISE_CLIP_V2
+    return EltwiseFunction(algorithm, 0, MOST, of_y=layer.works_in_place)
+
+
 FUNCTIONS: dict[type[Layer], Callable[[Any], EltwiseFunction | None]] = {
     AbsVal: lambda layer: EltwiseFunction(lib.ELTWISE_ABS),
     BNLL: lambda layer: EltwiseFunction(lib.ELTWISE_SOFT_RELU, 1.0),
     Clip: _clip,
     ELU: _elu,
     Exp: _exp,
+    HardSwish: lambda layer: EltwiseFunction(lib.ELTWISE_HARDSWISH, 1 / 6, 0.5),
     Log: _log,
+    Mish: lambda layer: EltwiseFunction(lib.ELTWISE_MISH),
     Power: _power,
     ReLU: _relu,
+    ReLU6: _relu6,
     Sigmoid: lambda layer: EltwiseFunction(lib.ELTWISE_LOGISTIC_BY_DST, of_y=True),
     Swish: _swish,
     TanH: lambda layer: EltwiseFunction(lib.ELTWISE_TANH_BY_DST, of_y=True),

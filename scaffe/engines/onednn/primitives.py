@@ -17,6 +17,8 @@ from typing import Any, cast
 import numpy as np
 
 from scaffe.blob import Blob, Form, Values
+from scaffe.blobs.packed import aligned_zeros
+from scaffe.devices.kernel_run import KernelRun, Tensor
 from scaffe.engine import NetView, Rounding, address
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.blob_types import low_blobs
@@ -24,10 +26,8 @@ from scaffe.engines.onednn.buffer_pool import BufferPool
 from scaffe.engines.onednn.descriptors import Desc, Handle, NoFastForm, PrimitiveDesc
 from scaffe.engines.reference import Reference
 from scaffe.errors import OnednnError
-from scaffe.kernel_run import KernelRun, Tensor
 from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
-from scaffe.packed import aligned_zeros
 
 FUSED = "fused, not computed"  # the format of values that a primitive of several layers leaves out
 

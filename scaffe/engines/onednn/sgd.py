@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from threading import get_ident
 
 import numpy as np
 
+from scaffe.blobs.packed import PackedParameters
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive
-from scaffe.packed import PackedParameters
 from scaffe.proto import SolverParameter
 from scaffe.solvers import register
 from scaffe.solvers.rule import Block
@@ -48,9 +49,8 @@ class OnednnSGD(SGD):
             else:
                 self.apply_block(block, rate, decay, iteration)
             self.look_at(i, block)
-        if self._updated.completes(i, sum(block.data.size for block in blocks)):
-            velocity = self.packed.view(self.history[0], i)
-            parameter.blob.diff_values.defer(lambda array: np.copyto(array, velocity))
+        if self._updated.completes(i, sum(block.data.size for block in blocks), self.owned_count(i)):
+            parameter.blob.diff_values.defer(partial(self.copy_history, i))
 
     def _add(self, block: Block, rate: float, decay: float) -> None:
         if (key := (get_ident(), block.data.size)) not in self._additions:

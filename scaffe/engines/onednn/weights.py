@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from scaffe.blob import Values
+from scaffe.blobs.shared_forms import SharedForms
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm
 from scaffe.engines.onednn.operands import Operand
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of, reorder
-from scaffe.shared_forms import SharedForms
 
 SMALL = 1 << 17  # bytes; fewer are reordered in less time than a thread takes to wait for another
 PART = 1 << 21  # bytes of a part, at least: for a smaller one the call of the library costs more than threads gain
@@ -51,7 +51,7 @@ class WeightForm(Operand):
         if values.version != self._seen:
             self._seen = values.version
             forms.changed(values.array)
-        return forms.lasting
+        return forms.persistent
 
 
 class SharedCopy:

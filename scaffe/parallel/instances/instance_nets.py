@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.drive import Hook
 from scaffe.parallel.instances.drive import CrewDrive

@@ -11,6 +11,7 @@ from scaffe.parallel.instances.gathers.gather import Gather, find_gather, known,
 from scaffe.setting import check_fields, setting
 
 AUTO = "auto"
+MOST = 1024  # instances of a rank: each has a thread, and parameters of its own
 MOST_DELAY = 3600.0  # seconds; a signal waits that long
 WORDS = (AUTO, "numa", "core")
 HELP = "nets in threads: N, numa, core, x:C, auto"
@@ -26,8 +27,8 @@ def _text(given: object) -> str:
 class Instances:
     """How a rank divides its work over instances: replicas of the net, each run by a thread on cores of its own.
 
-    - `n`: a number, "numa" for one in each NUMA domain, "core" for one on each core, "x:C" for one on each C cores, or
-      "auto". A number can be given as such.
+    - `n`: a number to 1,024, "numa" for one in each NUMA domain, "core" for one on each core, "x:C" for one on each C
+      cores, or "auto". A number can be given as such.
     - `gather`: how their gradients are summed: "tree:2", "slices", "server", or "auto".
     - `launch_groups`, `launch_delay`: so many groups of instances start that many seconds apart, or "auto" (ParaX,
       section 4.4).
@@ -44,8 +45,11 @@ class Instances:
 
     def __post_init__(self) -> None:
         check_fields(self, Instances)
-        if self.n not in WORDS and not re.fullmatch(r"(x:)?[1-9]\d{0,3}", self.n):
+        if self.n not in WORDS and not re.fullmatch(r"(x:)?[1-9]\d*", self.n, re.ASCII):
             raise ScaffeError(f"instances must be a number, numa, core, x:C such as x:4, or auto; got '{self.n}'")
+        digits = self.n.removeprefix("x:")
+        if digits.isdecimal() and (len(digits) > len(str(MOST)) or int(digits) > MOST):
+            raise ScaffeError(f"instances must be {MOST} or fewer, and x:C have {MOST} cores or fewer; got '{self.n}'")
         if self.gather != AUTO:
             find_gather(self.gather)
         if self.launch_groups < 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.net import Net
+from scaffe.net.net import Net
 
 
 def arrays_of(net: Net) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaffe.packed import PackedParameters
+from scaffe.blobs.packed import PackedParameters
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.instances.gradient_sums import GradientSums
 

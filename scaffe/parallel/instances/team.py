@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
+from scaffe.blobs.shared_forms import SharedForms
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
 from scaffe.monitor.record import INSTANCES, RankRecord
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.drive import lower_priority
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.instances import Instances
@@ -23,7 +24,6 @@ from scaffe.parallel.instances.pages import where
 from scaffe.parallel.instances.places import Place, place, rank_cores
 from scaffe.parallel.instances.topology import Topology, read_topology
 from scaffe.parallel.world import World
-from scaffe.shared_forms import SharedForms
 
 T = TypeVar("T")
 MOST_LINES = 64  # of instances in the log
@@ -44,7 +44,10 @@ class Team:
     """
 
     def __init__(self, world: World, instances: Instances):
-        self.places = world.together(lambda: places_of(world, instances))
+        def work() -> list[Place]:
+            return places_of(world, instances)
+
+        self.places = work() if instances.n == "1" else world.together(work)  # one fits any rank
         self.size, self._world = len(self.places), world
         sizes = [1] * world.size if instances.n == "1" else world.allgather(self.size)
         self.first, self.total = sum(sizes[: world.rank]), sum(sizes)
@@ -78,12 +81,12 @@ class Team:
         if self.crew is not None:
             self.crew.delay = float(instances.launch_delay)
 
-    def keep_forms(self, lasting: bool = True) -> AbstractContextManager[None]:
+    def keep_forms(self, persistent: bool = True) -> AbstractContextManager[None]:
         """Return a block in which nets share their parameters' forms: an iteration, or a test.
 
-        Unless `lasting`, users may write parameters meanwhile: a single instance then makes its own in each pass.
+        Unless `persistent`, users may write parameters meanwhile: a single instance then makes its own in each pass.
         """
-        return self.forms.keep(lasting) if lasting or self.size > 1 else nullcontext()
+        return self.forms.keep(persistent) if persistent or self.size > 1 else nullcontext()
 
     def begin(self, iteration: int, net: int = 0) -> None:
         """Begin an iteration of the train net, or a test by another net, numbered as in RankRecord."""

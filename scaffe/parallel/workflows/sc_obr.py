@@ -8,10 +8,11 @@ from __future__ import annotations
 from scaffe.parallel.aggregate import Aggregate, StagedAggregate
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.ordering import Ordering
+from scaffe.parallel.owners import ROOT
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.workflows.workflow import Workflow, register
 
-FEW_NODES = 2  # up to so many, broadcasts and reduces use opposite directions of the links
+FEW_NODES = 2  # up to so many, broadcasts and reduces use opposite directions of the root's links
 
 
 class ScObr(Workflow):
@@ -40,7 +41,8 @@ class ScObr(Workflow):
     @property
     def _shares_links(self) -> bool:
         """Whether early broadcasts use links that reduces need."""
-        return self.early and self.comm.group.shape[0] > FEW_NODES
+        few = FEW_NODES if self.parts.owners == ROOT else 1  # several owners send and receive both at once
+        return self.early and self.comm.group.shape[0] > few
 
 
 register(ScObr)

@@ -15,15 +15,17 @@ from threading import Lock
 from typing import Any, ClassVar, Protocol
 
 from collectives.communicator import Communicator
-from scaffe.net import Net
-from scaffe.packed import PackedParameters
+from scaffe.blobs.packed import PackedParameters
+from scaffe.net.net import Net
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate, nothing
 from scaffe.parallel.buckets import Bucket, make_buckets
 from scaffe.parallel.drive import DRIVES, Hook
 from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.ordering import Ordering
+from scaffe.parallel.owners import ROOT, SLICES, are_shared, give_out, owned
 from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.replica import Replica, Weights
+from scaffe.parallel.residuals import NoResiduals, Residuals
 from scaffe.parallel.rounded import RoundedParameters
 from scaffe.parallel.sums import Sums
 from scaffe.parallel.world import World
@@ -41,16 +43,18 @@ class Functions(Protocol):
 
 
 @dataclass(frozen=True)
-class Parts:
+class WorkflowParts:
     """What a workflow is made of.
 
     - `update(bucket)`: applies the `rule` to a bucket of at most `bucket_bytes`.
-    - `collective`: "reduce" or "allreduce", the sum of gradients; `how`: its keywords; `how_down`: a broadcast's.
+    - `collective`: the sum of gradients; `how`: its keywords; `how_down`: a broadcast's, or an allgather's.
     - `comm`: None on a single rank.
     - `instances`: the nets of several instances, `net` first, None for the one net.
     - `rounded`: what iterations broadcast, None for the parameters themselves.
+    - `owners`: which ranks update: a key of OWNERS. `residuals`: what earlier messages have lost of gradients.
     - `functions`: of users, on all ranks or on none; None if there are none.
     - `early`: whether a bucket may be updated before all sums of its iteration are complete; the same on all ranks.
+    - `check()`: precedes the first update where none is early; it may raise.
     - `all_drives`: makers of drives, of which `drive` names one; a simulation has its own.
     """
 
@@ -68,6 +72,9 @@ class Parts:
     rounded: RoundedParameters | None = None
     functions: Functions | None = None
     early: bool = True
+    check: Callable[[], object] = nothing
+    owners: str = ROOT
+    residuals: Residuals = field(default_factory=NoResiduals)
     all_drives: Mapping[str, Callable[[], Hook]] = field(default_factory=lambda: DRIVES)
 
 
@@ -79,7 +86,7 @@ class Workflow:
     - `name`: for --workflow; unique.
     - `drives`: the keys of DRIVES that may advance its messages during computation; () if there are none then.
     - `updates_early`: each bucket as soon as its sum is complete, unless the rule clips gradients or users' functions
-      read them, or `early` of Parts is False.
+      read them, or `early` of WorkflowParts is False.
     - `is_tried`: by --workflow auto.
     - `advice`: by kind of messages, PROPAGATION or AGGREGATION: why computation waits for them, and what to try.
     """
@@ -90,16 +97,18 @@ class Workflow:
     is_tried: ClassVar[bool] = False
     advice: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, parts: Parts):
+    def __init__(self, parts: WorkflowParts):
         """Make buckets, propagation, aggregation and drive. Collective."""
         self.parts = parts
         self._cuts = self.updates_early and not parts.rule.clips and parts.functions is None
-        self.early = self._cuts and parts.early
+        joins_norms = parts.owners == SLICES and not parts.rule.elementwise  # of parameters of which ranks have slices
+        self.early = self._cuts and parts.early and not joins_norms
         self.drive = self._drive()
-        self.buckets = self.cut()
+        self.buckets = owned(self.cut(), parts.owners, parts.world.size)
         everywhere = parts.collective == "allreduce"
         self.propagate = self.updated_everywhere() if everywhere else self.propagation()
         self.aggregate = self.aggregation()
+        self.aggregate.residuals = parts.residuals
         self._lock, self._begun, self._early = Lock(), False, list[int]()
         self.instance_sums = parts.instances.of(self.buckets, self._summed) if parts.instances else None
         self.replicas = self.instance_sums.replicas if self.instance_sums else self._single()
@@ -153,9 +162,11 @@ class Workflow:
     def cut(self) -> list[Bucket]:
         """Return the buckets. A layer is cut into several only if its pieces can be updated and broadcast singly.
 
-        They do not depend on `early`, so that neither do the sums, to the bit.
+        They do not depend on `early`, so that neither do the sums, to the bit. Where several ranks own buckets they are
+        the same in all workflows, so that a rank keeps its history in a trial.
         """
-        return make_buckets(self.parts.net, self.parts.bucket_bytes, self._cuts and self.parts.rule.elementwise)
+        cuts = (self._cuts or self.parts.owners != ROOT) and self.parts.rule.elementwise
+        return make_buckets(self.parts.net, self.parts.bucket_bytes, cuts)
 
     def order(self) -> Ordering | None:
         """Return what orders the broadcasts by the times of the first iterations, or None for a fixed order."""
@@ -183,16 +194,18 @@ class Workflow:
     def summing(self) -> tuple[Any, ...]:
         """The positional arguments of every Aggregate."""
         p = self.parts
-        given = p.world, self.packed, self.buckets, self.propagate, p.update, p.rule.clip, p.collective
-        return *given, self.drive.each
+        prepare = partial(p.rule.join_norms, p.world.allsums) if are_shared(self.buckets) else p.rule.clip
+        given = p.world, self.packed, self.buckets, self.propagate, p.update, prepare, p.collective
+        return *given, self.drive.each, p.check
 
     def updated_everywhere(self) -> Propagate:
         """Return a broadcast of changes made outside iterations, for ranks that all update their own parameters."""
         return Propagate(self.parts.world, self.packed, self.comm, True, algorithm="auto")  # a ring is no broadcast
 
     def one_broadcast(self) -> Propagate:
-        """Return one broadcast of all parameters before the forward pass."""
-        return Propagate(self.parts.world, self.packed, self.comm, rounded=self.parts.rounded, **self.parts.how_down)
+        """Return one broadcast of all parameters before the forward pass, or of each bucket by its owner."""
+        given = self.parts.world, self.packed, self.comm, False, self.parts.rounded, self.buckets
+        return Propagate(*given, **self.parts.how_down)
 
     def broadcast_by_bucket(self, ahead: float = 0.0) -> Propagate:
         """Return one broadcast per bucket; with early updates a share `ahead` of all bytes starts at once. Collective.
@@ -239,16 +252,15 @@ class Workflow:
         if functions is None:
             return self.aggregate.drain()
         functions.computed()
-        self.aggregate.ready = partial(self._lend_sums, functions)
-        try:
-            self.aggregate.drain()
-        finally:
-            self.aggregate.ready = nothing
+        self.aggregate.drain(partial(self._lend_sums, functions))
 
     def _lend_sums(self, functions: Functions) -> None:
         """Give all ranks the sums of the gradients, and call the users' functions that read them. Collective."""
         p = self.parts
-        if p.comm is not None and p.collective == "reduce":
+        if p.comm is not None and p.owners != ROOT:
+            for bucket in self.buckets:
+                give_out(p.comm, self.packed.diff[bucket.part], bucket)
+        elif p.comm is not None and p.collective == "reduce":
             p.comm.bcast(self.packed.diff[self.packed.learned], p.world.root)
         functions.summed()
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError
+from scaffe.files.atomic import write_atomically
 from scaffe.parallel.instances.simulation.machine import Machine
 from scaffe.parallel.instances.simulation.predict import Predicted
 

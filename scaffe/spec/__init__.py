@@ -1,0 +1,1 @@
+"""Spec: nets written in Python, as pycaffe's NetSpec."""
