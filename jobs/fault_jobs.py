@@ -19,7 +19,7 @@ from fault_cells import LAST, WORKFLOWS
 from fault_moments import DYING, KILL, START, Hit
 
 from readers import encode, write_lmdb
-from scaffe.process_state import start_of
+from scaffe.files.process_state import start_of
 
 HERE = Path(__file__).resolve().parent
 EVERY = 2  # iterations between snapshots

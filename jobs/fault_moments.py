@@ -39,10 +39,10 @@ from scaffe.parallel.propagate import Propagate, StagedPropagate
 from scaffe.parallel.world import World, launcher_rank
 from scaffe.training import display
 from scaffe.training.bad_records import BadRecords
-from scaffe.training.built_solver import BuiltSolver
-from scaffe.training.carried import Carried
+from scaffe.training.parts import Parts
 from scaffe.training.snapshots import Snapshots
 from scaffe.training.solver import Solver
+from scaffe.training.state_transfer import StateTransfer
 
 RAISED = "RuntimeError: a fault"
 
@@ -108,7 +108,7 @@ RECOVERY = "revoke", "shrink", "share", "rebuild", "replan"  # steps of a recove
 MOMENTS: dict[str, list[Seam]] = {
     START[0]: [],  # before Python does: DYING
     START[1]: [Seam(world, "load_mpi")],
-    SET_UP[0]: [Seam(BuiltSolver, "_make_workflows")],
+    SET_UP[0]: [Seam(Parts, "_make_workflows")],
     SET_UP[1]: [Seam(display, "start")],
     "reading": [Seam(readers.BatchReader, "fill")],
     "forward": [_operation(FORWARD)],
@@ -133,9 +133,9 @@ MOMENTS: dict[str, list[Seam]] = {
     FINISH[2]: [Seam(Solver, "close")],
     RECOVERY[0]: [Seam(World, "revoke")],
     RECOVERY[1]: [Seam(World, "shrink")],
-    RECOVERY[2]: [Seam(Carried, "share")],
-    RECOVERY[3]: [Seam(BuiltSolver, "_make_workflows", lambda solver: bool(solver.world.lost))],
-    RECOVERY[4]: [Seam(BuiltSolver, "_plan", lambda solver: bool(solver.world.lost))],
+    RECOVERY[2]: [Seam(StateTransfer, "share")],
+    RECOVERY[3]: [Seam(Parts, "_make_workflows", lambda parts: bool(parts.job.world.lost))],
+    RECOVERY[4]: [Seam(Parts, "plan", lambda parts: bool(parts.job.world.lost))],
 }
 
 
@@ -195,7 +195,7 @@ class Trap:
         for seam in self.seams:
             before(seam, self._hit)
         if self.calls and self.iteration < 0:
-            before(Seam(BuiltSolver, "_build"), self._count)
+            before(Seam(Parts, "build"), self._count)
 
     def _count(self) -> None:
         """Count the main thread's calls from now on, unless they are counted."""

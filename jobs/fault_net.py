@@ -12,7 +12,7 @@ from typing import Any
 from fault_jobs import HERE, Job
 from fault_moments import NET
 
-from scaffe.process_state import state_of
+from scaffe.files.process_state import state_of
 
 NETLAB = HERE / "lab" / "netlab.sh"
 PATIENCE = 3  # looks, a second apart, until a launcher whose ranks have ended is killed

@@ -112,7 +112,7 @@ fi
 [ -z "$asked" ] || exit 75 # before anything was started
 
 # Until the ranks know each other, Open MPI would wait for one that ends for ever: so a watch is started first.
-start=$(dirname "$0")/../scaffe/parallel/start_watch.py
+start=$(dirname "$0")/../scaffe/parallel/watch/start.py
 if [ -n "$ft" ] && [ -z "$retry" ] && [ -f "$start" ]; then # scaffe retry has one for each try
   exec python -I -S "$start" mpirun "$@"
 fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# papers.sh [--keep] [ID ...]   measure, model, draw and check the papers' figures, or those of the IDs
+# papers.sh [--keep] [ID ...]   measure, model, judge and draw the papers' figures, or those of the IDs
 # papers.sh --list              print the IDs
 #
-# Writes scaffe/papers/ID.json, docs/papers/ID.png and docs/papers/*.md; `scaffe papers` prints the table. A figure's
+# Writes jobs/papers/results/ID.json, docs/papers/ID.png and docs/papers/*.md, and prints the verdicts. A figure's
 # result is complete when the next one begins: start again with the IDs that are left, or with --keep, which measures
 # only what has no result. Emulated clusters need root (jobs/lab/netlab.sh); without it those figures are not measured.
 # Needs Open MPI and the extras digits and plot: $SCAFFE_VENV, or the .venv that jobs/test.sh makes. Other work on the

@@ -18,8 +18,8 @@
 # starts those of the nodes that are left (--no-kill); with fewer than --min-ranks, status 76, the job is queued again.
 # Without its first node the job ends, and SLURM queues it again.
 set -u
-asked='' job=''
-trap 'asked=USR1; [ -z "$job" ] || kill -USR1 "$job"' USR1 # scaffe retry and mpirun forward it to the ranks
+asked=''
+trap asked=USR1 USR1
 solver=${1:?usage: sbatch sbatch_openmpi.sh SOLVER [CLUSTER.toml]}
 config=${2:-$(dirname "$solver")/cluster.toml}
 [ $# -gt 1 ] || [ -e "$config" ] || config=
@@ -30,8 +30,9 @@ export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 scaffe retry -- mpirun --bind-to none scaffe train --solver "$solver" ${config:+--run-config "$config"} --snapshot auto &
 job=$!
 
-# wait also returns when the signal arrives. A job that is just starting may lose it: so it is sent again.
-while kill -"${asked:-0}" $job 2>/dev/null; do if [ -n "$asked" ]; then sleep 1; else wait $job; fi; done
+# Sent each second: a job that is just starting may lose it. scaffe retry and mpirun forward it to the ranks. Not by wait,
+# which a signal interrupts: it may then lose the status of a job that ends at that moment.
+while kill -"${asked:-0}" $job 2>/dev/null; do sleep 1; done
 wait $job
 status=$?
 case $asked$status in USR10 | USR12) ;; USR1*) status=75 ;; esac # also where it ended what had just begun

@@ -10,9 +10,12 @@ from google.protobuf import text_format
 from search_layers import draw_net
 
 from collectives import CollectiveError, check_algorithm
+from collectives.codecs import CODECS
+from collectives.schedules.algorithms import LEADERS, OTHERS
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.instances.gathers.gather import registered as gathers
 from scaffe.parallel.instances.instances import Instances
+from scaffe.parallel.owners import OWNERS
 from scaffe.parallel.run import SYNCS, Run
 from scaffe.parallel.workflows.workflow import registered as workflows
 from scaffe.proto import SolverParameter
@@ -55,7 +58,7 @@ class Training:
     @property
     def divides_passes(self) -> bool:
         """Whether a layer normalises by the rows of a pass, so that one rank has as many passes as ranks have parts."""
-        return 'type: "BatchNorm"' in self.solver
+        return any(f'type: "{kind}"' in self.solver for kind in ("BatchNorm", "BN"))
 
     def param(self) -> SolverParameter:
         """Return the solver's message."""
@@ -102,9 +105,20 @@ def draw_collective(random: Random, sync: str) -> dict[str, Any]:
     return run
 
 
-def _fits(sync: str, algorithm: str) -> bool:
+def draw_owners(random: Random, run: dict[str, Any]) -> dict[str, Any]:
+    """Return a run, mostly with other owners than the root, or with gradients that travel in other numbers."""
+    if run["sync"] == "reduce-bcast" and random.random() < 0.6:
+        run = {**run, "owners": random.choice(list(OWNERS))}
+        run["reduce"] = run["reduce"] if _fits(run["sync"], run["reduce"], OWNERS[run["owners"]]) else "auto"
+    if random.random() < 0.15:
+        run = {**run, "gradient_numbers": random.choice(list(CODECS)), "error_feedback": random.choice(["on", "off"])}
+        run["reduce"] = "auto" if run["reduce"] in OTHERS or run["reduce"].startswith(LEADERS) else run["reduce"]
+    return run
+
+
+def _fits(sync: str, algorithm: str, verb: str = "") -> bool:
     try:
-        check_algorithm(SYNCS[sync], algorithm, None)
+        check_algorithm(verb or SYNCS[sync], algorithm, None)
     except CollectiveError:
         return False
     return True
@@ -140,6 +154,7 @@ def draw(seed: int, number: int) -> Case:
     run = draw_run(random)
     if instances and run["drive"] == "hook":
         run["drive"] = "auto"
+    run = draw_owners(Random(f"{seed} {number} owners"), run) if ranks > 1 else run
     sharers, is_weak = ranks * instances.get("n", 1), run.get("scaling") == "weak"
     wants_statistics = random.random() < 0.15
     iter_size, clip = random.choice([1, 1, 2, 3]), random.choice([0, 0, 0.05, 0.3])

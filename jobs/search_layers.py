@@ -17,8 +17,8 @@ FILLERS = (
     'type: "uniform" min: -0.2 max: 0.2',
     'type: "msra"',
 )
-SMOOTH = ("TanH", "Sigmoid", "ELU", "BNLL", "Swish")
-CORNERED = ("ReLU", "PReLU", "AbsVal", "Clip")  # a rounding at the corner is another gradient
+SMOOTH = ("TanH", "Sigmoid", "ELU", "BNLL", "Swish", "Mish")
+CORNERED = ("ReLU", "PReLU", "AbsVal", "Clip", "ReLU6", "HardSwish")  # a rounding at the corner is another gradient
 MOST_VALUES = 500  # of a sample at the first inner product
 CLASSES = 4
 OF_PIECES = 200  # outputs of a layer that may be cut into the pieces of several messages
@@ -51,6 +51,7 @@ class NetDraw:
         self.lines: list[str] = []
         self._wants_statistics = statistics
         self._shared: Top | None = None
+        self._shared_rates = ""
         self._read = {"data"}  # blobs that other layers read, too: none may write them
         self._names = 0
 
@@ -120,8 +121,10 @@ class NetDraw:
         if self._wants_statistics and self.chance(0.5):
             return self.batch_norm(x)
         kinds: list[Callable[[Top], Top]] = [self.activation, self.activation, self.scale, self.dropout, self.fork]
+        kinds += [self.normalize, self.of_forks, self.power, self.slice]
         if len(x.shape) == 3:
             kinds += [self.convolution] * 4 + [self.pooling, self.pooling, self.lrn, self.mvn, self.deconvolution]
+            kinds += [self.depthwise, self.enlarge, self.shared_pixels]
         else:
             kinds += [self.inner_product] * 4 + [self.shared, self.shared, self.embed]
         return self.random.choice(kinds)(x)
@@ -181,9 +184,56 @@ class NetDraw:
         self.add("MVN", x.name, top, f"mvn_param {{ eps: 0.1 across_channels: {across} }}")
         return Top(top, x.shape)
 
+    def normalize(self, x: Top) -> Top:
+        """Add a division by a norm, not too near 0."""
+        top = self.name("normalize")
+        if self.chance(0.3):
+            self.add("L2Normalization", x.name, top, "l2n_param { eps: 0.1 }")
+        else:
+            flags = (str(self.chance(0.5)).lower() for _ in range(2))
+            fields = "across_spatial: {} channel_shared: {}".format(*flags)
+            self.add("Normalize", x.name, top, self.params(1), f"norm_param {{ eps: 0.1 {fields} }}")
+        return Top(top, x.shape)
+
+    def of_forks(self, x: Top) -> Top:
+        """Add a layer of forks that moves values, or weighs two blobs."""
+        channels, top = x.shape[0], self.name("fork")
+        kind = self.random.choice(["CReLU", "ShuffleChannel", "Permute", "Axpy"])
+        if kind == "ShuffleChannel":
+            group = self.random.choice([n for n in range(1, channels + 1) if channels % n == 0])
+            self.add(kind, x.name, top, f"shuffle_channel_param {{ group: {group} }}")
+        elif kind == "Permute" and len(x.shape) == 3:
+            self.add(kind, x.name, top, "permute_param { order: 0 order: 2 order: 3 order: 1 }")
+            return Top(top, (*x.shape[1:], channels))
+        elif kind == "Axpy" and len(x.shape) == 3:
+            means = self.add("Pooling", x.name, self.name("means"), "pooling_param { pool: AVE global_pooling: true }")
+            self.add(kind, f"{means} {x.name} {x.name}", top)
+        else:
+            self.add("CReLU", x.name, top)
+            return Top(top, (2 * channels, *x.shape[1:]))
+        return Top(top, x.shape)
+
+    def depthwise(self, x: Top) -> Top:
+        """Add a convolution of each channel."""
+        kind, top = self.random.choice(["DepthwiseConvolution", "ConvolutionDepthwise"]), self.name("depthwise")
+        fields = f"num_output: {x.shape[0]} kernel_size: 3 pad: 1 {self.filler()}"
+        self.add(kind, x.name, top, self.params(2), f"convolution_param {{ {fields} }}")
+        return Top(top, x.shape)
+
+    def enlarge(self, x: Top) -> Top:
+        """Add larger images, unless they are large, or smaller ones."""
+        if x.shape[1] > 5:
+            top = self.add("Interp", x.name, self.name("interp"), "interp_param { shrink_factor: 2 }")
+            return Top(top, (x.shape[0], *((n - 1) // 2 + 1 for n in x.shape[1:])))
+        top = self.add("Upsample", x.name, self.name("up"), "upsample_param { scale: 2 }")
+        return Top(top, (x.shape[0], *(2 * n for n in x.shape[1:])))
+
     def batch_norm(self, x: Top) -> Top:
         """Add a batch normalisation, and perhaps a scale."""
         top = self.name("bn")
+        if self.chance(0.3):
+            self.add("BN", x.name, top, "bn_param { scale_filler { value: 1 } }")
+            return Top(top, x.shape)
         self.add("BatchNorm", x.name, top, "batch_norm_param { moving_average_fraction: 1 eps: 0.1 }")
         return self.scale(Top(top, x.shape)) if self.chance(0.5) else Top(top, x.shape)
 
@@ -257,16 +307,55 @@ class NetDraw:
     def shared(self, x: Top) -> Top:
         """Add an inner product that shares its parameters with others."""
         if self._shared is None:
-            self._shared = Top(self.name("w"), (self.random.randint(3, 8),))
-        x = self.inner_product(x, self._shared.count)
+            self._shared, self._shared_rates = Top(self.name("w"), (self.random.randint(3, 8),)), self.shared_rates()
+        x, product = self.inner_product(x, self._shared.count), self._product(self._shared.count)
         for _ in range(2):
-            top = self.name("shared")
-            names = f'param {{ name: "{self._shared.name}" }} param {{ name: "{self._shared.name}b" }}'
-            self.add("InnerProduct", x.name, top, names, self._product(self._shared.count))
-            x = Top(top, self._shared.shape)
-            if self.chance(0.5):
-                x = self.activation(x)
+            x = self._sharing("InnerProduct", x, self._shared.name, self._shared_rates, product)
         return x
+
+    def shared_pixels(self, x: Top) -> Top:
+        """Add two convolutions of one pixel over as many channels, which share their parameters."""
+        fields = f"convolution_param {{ num_output: {x.shape[0]} kernel_size: 1 {self.filler()} }}"
+        name, rates = self.name("w"), self.shared_rates()
+        for _ in range(2):
+            x = self._sharing("Convolution", x, name, rates, fields)
+        return x
+
+    def shared_rates(self) -> str:
+        """Return the rates of shared parameters, which all that share them have: frozen ones, too."""
+        return self.random.choice(["", "", "lr_mult: 0", "lr_mult: 2 decay_mult: 0.5"])
+
+    def _sharing(self, kind: str, x: Top, name: str, rates: str, fields: str) -> Top:
+        """Add a layer with these parameters, and perhaps an activation."""
+        top = Top(self.name("shared"), x.shape)
+        self.add(
+            kind, x.name, top.name, f'param {{ name: "{name}" {rates} }} param {{ name: "{name}b" {rates} }}', fields
+        )
+        return self.activation(top) if self.chance(0.5) else top
+
+    def power(self, x: Top) -> Top:
+        """Add a power, or an exponential function, of values that a TanH has bounded."""
+        bounded, top = self.add("TanH", x.name, self.name("tanh")), self.name("power")
+        kind, fields = self.random.choice(
+            [("Power", "power_param { power: 2 scale: 0.5 shift: 1.2 }"), ("Exp", "exp_param { scale: 0.5 }"),
+             ("Log", "log_param { scale: 0.3 shift: 1.5 }")]
+        )  # fmt: skip
+        self.add(kind, bounded, top, fields)
+        return Top(top, x.shape)
+
+    def slice(self, x: Top) -> Top:
+        """Cut the channels into two parts, of which one goes through another layer, and join them."""
+        if x.shape[0] < 2:
+            return self.activation(x)
+        at, parts, top = (
+            self.random.randint(1, x.shape[0] - 1),
+            [self.name("part") for _ in range(2)],
+            self.name("join"),
+        )
+        self.add("Slice", x.name, " ".join(parts), f"slice_param {{ axis: 1 slice_point: {at} }}")
+        first = self._branch(Top(parts[0], (at, *x.shape[1:])), self.random.randint(1, 4))
+        self.add("Concat", f"{first.name} {parts[1]}", top)
+        return Top(top, (first.shape[0] + x.shape[0] - at, *x.shape[1:]))
 
     def embed(self, x: Top) -> Top:
         """Add an embedding of the label beside the blob."""
@@ -283,12 +372,13 @@ class NetDraw:
         self._read.add(x.name)
         kinds = [self.softmax_loss] * 3 + [
             self.euclidean,
+            self.smooth_l1,
             self.cross_entropy,
             self.hinge,
             self.contrastive,
             self.logistic,
         ]
-        if len(x.shape) == 3 and self.chance(0.5):
+        if len(x.shape) == 3 and x.shape[1] == x.shape[2] and self.chance(0.5):  # labels are of square images
             kinds = [self.pixels]
         self.random.choice(kinds)(x, f"loss_weight: {self.random.choice([1, 1, 0.5, 2])}")
 
@@ -318,6 +408,12 @@ class NetDraw:
         """Add a Euclidean loss."""
         x = self.inner_product(x, self.random.randint(1, 3))
         self.add("EuclideanLoss", f"{x.name} {self.flat_target(x.count)}", self.name("loss"), weight)
+
+    def smooth_l1(self, x: Top, weight: str) -> None:
+        """Add a smooth L1 loss."""
+        x = self.inner_product(x, self.random.randint(1, 3))
+        fields = f"smooth_l1_loss_param {{ sigma: {self.random.choice([1, 3])} }}"
+        self.add("SmoothL1Loss", f"{x.name} {self.flat_target(x.count)}", self.name("loss"), weight, fields)
 
     def flat_target(self, count: int) -> str:
         """Add a target of one axis; return its name."""

@@ -35,6 +35,7 @@ LEAST = 1e-3  # the largest magnitude counts as at least this: that of a mean of
 AMPLIFIED = 1e-4  # a value that rounding changes more is not judged
 ROOM = 10.0  # times what rounding changes on one rank
 UNIT = 2.0**-23  # by which parameters are disturbed, to see what rounding becomes
+COARSER = {"bf16": 2.0**15, "float16": 2.0**13, "int8": 2.0**16}  # numbers of gradients than float32's, times
 PAUSE = 0.002  # seconds between two looks of a rank that waits, so that it leaves the core to others
 SHOWN = re.compile(r"(Iteration \d+).*, (loss) = (\S+)|(Test|Train) net output #\d+: (\S+) = (\S+)")
 DISTURBED = "disturbed"
@@ -81,7 +82,7 @@ def train(training: Training, comm: MPI.Intracomm, disturbed: bool = False) -> F
         if disturbed:
             disturb(solver)
         solver.step(ITERATIONS)
-        if solver.tests:
+        if solver.parts.tests:
             solver.test_all()
         found = parameters(solver) | outputs.comparable(training.divides_passes)
         solver.close()
@@ -133,8 +134,11 @@ class Judged:
     what: str = ""
 
 
-def judge(several: Found, alone: dict[str, Found], engine: str) -> Judged:
-    """Compare a training of several ranks with those of one: by each engine, and disturbed."""
+def judge(several: Found, alone: dict[str, Found], engine: str, slack: float = 1.0) -> Judged:
+    """Compare a training of several ranks with those of one: by each engine, and disturbed.
+
+    `slack` multiplies the differences that are allowed: messages were rounded to so much coarser numbers.
+    """
     if several.keys() != alone[engine].keys():
         return Judged(WRONG, what=f"only on one side: {sorted(several.keys() ^ alone[engine].keys())}")
     found, first = apart(several, alone[engine]), alone[ENGINES[0]]
@@ -143,7 +147,7 @@ def judge(several: Found, alone: dict[str, Found], engine: str) -> Judged:
     judged = [name for name in found if rounding[name] <= AMPLIFIED]
     if len(judged) < len(found) / 2:
         return Judged(AMPLIFIES, what=f"only {len(judged)} of {len(found)} values can be judged")
-    excess = {name: found[name] / max(_exact(name), ROOM * rounding[name]) for name in judged}
+    excess = {name: found[name] / max(_exact(name), ROOM * rounding[name]) / slack for name in judged}
     name = max(excess, key=lambda one: (not np.isfinite(excess[one]), excess[one]))
     return Judged(EQUAL if excess[name] <= 1 else WRONG, found[name], rounding[name], name)
 
@@ -190,9 +194,9 @@ class Ranks:
         failed = [one for one in comm.allgather(isinstance(several, str) and several) if one]
         if comm.rank == 0:
             failed += [one for one in alone.values() if isinstance(one, str)]
-            judged = (
-                Judged(REFUSED, what=last_line(failed[0])) if failed else judge(several, alone, case.several.engine)
-            )
+            slack = COARSER.get(case.several.run.get("gradient_numbers", ""), 1.0)
+            given = several, alone, case.several.engine, slack
+            judged = Judged(REFUSED, what=last_line(failed[0])) if failed else judge(*given)
             self.say(number, **asdict(judged))
 
     def _alone(self, case: Case, comm: MPI.Intracomm) -> dict[str, Found | str]:

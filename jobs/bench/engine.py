@@ -37,8 +37,8 @@ from memory import peaks
 from threadpoolctl import threadpool_limits
 
 import scaffe
-from scaffe.choices import FIXED
 from scaffe.compute import ENGINES
+from scaffe.devices.choices import FIXED
 from scaffe.engines.onednn import library as lib
 from scaffe.errors import OnednnError
 from scaffe.tools import benchmark

@@ -39,27 +39,28 @@ from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.propagate import Propagate
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import launcher_rank
-from scaffe.training import built_solver
-from scaffe.training.carried import Carried
-from scaffe.training.recovering_solver import RecoveringSolver
+from scaffe.training import parts as training_parts
+from scaffe.training.parts import Parts
+from scaffe.training.recovery.shrink import Shrink
 from scaffe.training.solver import Solver
+from scaffe.training.state_transfer import StateTransfer
 
 MPIRUN = Path(__file__).resolve().parents[1] / "mpirun.sh"
 KILLED, ITERATIONS = 4, 8  # the iteration in which a rank is killed, and how many there are
 PATIENCE = 600  # seconds of a job
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 RECOVERY = {  # the functions of its parts
-    "agreement": (RecoveringSolver, "_shrink"),
-    "giving up": (built_solver.BuiltSolver, "_abandon"),
-    "sharing the state": (Carried, "share"),
-    "train net": (built_solver.BuiltSolver, "_build_train_nets"),
-    "collectives": (built_solver, "open_communicator"),
-    "rule, test nets": (built_solver.BuiltSolver, "_build_rest"),
-    "workflows": (built_solver.BuiltSolver, "_make_workflows"),
-    "taking over": (Carried, "give"),
-    "plans": (built_solver.BuiltSolver, "_plan"),
+    "agreement": (Shrink, "_shrink"),
+    "giving up": (Parts, "abandon"),
+    "sharing the state": (StateTransfer, "share"),
+    "train net": (Parts, "_build_train_nets"),
+    "collectives": (training_parts, "open_communicator"),
+    "rule, test nets": (Parts, "_build_rest"),
+    "workflows": (Parts, "_make_workflows"),
+    "taking over": (StateTransfer, "give"),
+    "plans": (Parts, "plan"),
     "broadcast": (Propagate, "broadcast"),
-    "all": (RecoveringSolver, "_recover"),
+    "all": (Shrink, "_recover"),
 }
 
 
@@ -93,10 +94,10 @@ def time_recovery() -> dict[str, float]:
     owner, name = RECOVERY["all"]
     recover = getattr(owner, name)
 
-    def run(solver: Solver) -> None:
+    def run(shrink: Shrink) -> None:
         seconds.clear()
         begin = time.time()
-        recover(solver)
+        recover(shrink)
         found.update(seconds, begin=begin)
 
     setattr(owner, name, run)
@@ -138,7 +139,7 @@ def compare(given: argparse.Namespace, folder: Path) -> None:
             start = clock()
             solvers[i].step(given.every)
             seconds[i].append((clock() - start) / given.every)
-    packed, rule = solvers[1].net.packed, solvers[1].rule
+    packed, rule = solvers[1].net.packed, solvers[1].parts.rule
     values = [np.ones(packed.nbytes // 4, np.float32) for _ in range(2)]
     copies = []
     for _ in range(5):

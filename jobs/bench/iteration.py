@@ -12,8 +12,8 @@ import numpy as np
 
 import scaffe
 from scaffe import models, solvers
-from scaffe.choices import FIXED
 from scaffe.compute import Compute
+from scaffe.devices.choices import FIXED
 from scaffe.proto import NetParameter, SolverParameter
 
 RATE, MOMENTUM, DECAY = 1e-6, 0.9, 5e-4

@@ -9,7 +9,7 @@ import numpy as np
 from core_rate import CoreRate
 
 import scaffe
-from scaffe.kernel_run import REORDER, KernelRun
+from scaffe.devices.kernel_run import REORDER, KernelRun
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}  # cpu: for a machine with other work
 WARM_UP = 2  # iterations of each before the rounds

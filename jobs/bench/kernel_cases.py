@@ -18,13 +18,13 @@ from google.protobuf import text_format
 
 import scaffe
 from scaffe import solvers
+from scaffe.blobs.packed import PackedParameters
 from scaffe.compute import Compute
 from scaffe.engines.cuda import Cuda, layouts
 from scaffe.engines.cuda.cudnn import Problem
 from scaffe.engines.cuda.folding import Folding
 from scaffe.engines.cuda.forms import TYPES, last_shape
 from scaffe.engines.cuda.typed_blobs import TypedBlobs, TypedLayer
-from scaffe.packed import PackedParameters
 from scaffe.proto import NetParameter, SolverParameter
 
 ELEMENTS = 1 << 26  # of the largest blob, at least: 128 MiB in bfloat16, more than a GPU's cache

@@ -22,8 +22,8 @@ from iteration_times import CLOCKS
 from threadpoolctl import threadpool_limits
 
 import scaffe
-from scaffe.choices import FIXED
 from scaffe.compute import NUMBERS
+from scaffe.devices.choices import FIXED
 from scaffe.tools import benchmark
 from scaffe.tools.work import layer_works
 

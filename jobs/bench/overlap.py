@@ -32,9 +32,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from iteration import zoo
@@ -45,24 +45,13 @@ from steady import Spent, Steps, make_solver, steady
 from scaffe import Net
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.maker import make_workflow
-from scaffe.parallel.run import AUTO, Run
+from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
-from scaffe.parallel.workflows.workflow import Parts, Workflow
+from scaffe.parallel.workflows.workflow import Workflow, WorkflowParts
 from scaffe.parallel.world import World, open_world
 from scaffe.tools import benchmark
 from scaffe.training.replay import Profile, Replay, load
 from scaffe.training.solver import Solver
-
-
-@dataclass(frozen=True)
-class SumsBy(Run):
-    """A run whose reduces alone go by `reduce`, as in S-Caffe's table 2; its broadcasts are chosen."""
-
-    @property
-    def how_down(self) -> dict[str, Any]:
-        """The keywords of a broadcast of parameters."""
-        return super().how_down | {"algorithm": AUTO}
-
 
 RUNS = {
     "SC-B": Run(reduce="mpi"),
@@ -84,8 +73,6 @@ OTHERS = {  # other systems' exchanges: only where --runs names them
     "SC-B:ring": Run(sync="allreduce", reduce="ring"),
     "SC-OBR:ring": Run("SC-OBR", "allreduce", reduce="ring", drive="helper"),
 }
-SUMS = "SC-B:sums:"  # of rows whose sums alone go by an algorithm
-OTHERS |= {SUMS + name: SumsBy(reduce=name) for name in ("binomial", "cc-8", "cb-4", "cb-8")}
 KNOWN = RUNS | OTHERS
 
 ALONE = "computing alone"
@@ -136,7 +123,7 @@ def rate_of_share(share: float, solver: Solver, exchange: Steps, a: argparse.Nam
 
 def alone(solver: Solver) -> Workflow:
     """Return the workflow of a rank without others: it computes and updates."""
-    workflow = Alone(Parts(solver.world, None, solver.net, solver.update_bucket, solver.rule))
+    workflow = Alone(WorkflowParts(solver.world, None, solver.net, solver.parts.update, solver.parts.rule))
     workflow.propagate.everywhere, workflow.propagate.stale = True, False
     return workflow
 
@@ -173,9 +160,9 @@ def main() -> None:
         os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
     solver = make_solver(world, narrowed(zoo(a.net, a.batch), a.width))
 
-    def make(name: str, update: Callable[[Bucket], None] = solver.update_bucket) -> Steps:
+    def make(name: str, update: Callable[[Bucket], None] = solver.parts.update) -> Steps:
         run = replace(KNOWN[name], bucket_bytes=a.bucket_bytes)
-        given = world, solver.collectives, solver.net, update, solver.rule
+        given = world, solver.parts.collectives, solver.net, update, solver.parts.rule
         return steady(solver, make_workflow(run, *given), a.iterations)
 
     if a.profile.startswith("share:"):
@@ -184,7 +171,7 @@ def main() -> None:
     if a.profile != "real":
         flops = a.profile.removeprefix("flops:")
         profile = by_operations(solver.net, float(flops)) if flops != a.profile else load(a.profile)
-        solver.replay = Replay(solver.net, profile)
+        solver.parts.update.replay = Replay(solver.net, profile)
     rows = {} if a.pairs else {ALONE: steady(solver, alone(solver), a.iterations)}
     if a.link_rate:
         text = link_rate(solver, measure(world, rows, a)[ALONE])
@@ -209,10 +196,10 @@ def without_computing(solver: Solver, step: Steps) -> Steps:
     nothing = Profile({layer.name: (0.0, 0.0) for layer in solver.net.layers})
 
     def still() -> Spent:
-        usual = solver.replay, solver.net.forward_layer, solver.net.backward_layer
-        solver.replay = Replay(solver.net, nothing)
+        usual = solver.parts.update.replay, solver.net.forward_layer, solver.net.backward_layer
+        solver.parts.update.replay = Replay(solver.net, nothing)
         spent = step()
-        solver.replay, solver.net.forward_layer, solver.net.backward_layer = usual
+        solver.parts.update.replay, solver.net.forward_layer, solver.net.backward_layer = usual
         return spent
 
     return still

@@ -62,7 +62,7 @@ def main() -> None:
     world = open_world()
     solver = make_solver(world, zoo(a.net, a.batch))
     profile = by_operations(solver.net, a.rate)
-    solver.replay = Replay(solver.net, profile)
+    solver.parts.update.replay = Replay(solver.net, profile)
     numbers = links(world, a.chunk_bytes)
     both_ways = streams(world.comm, a.chunk_bytes, a.chunk_bytes / numbers["rate"])
     computing = slowest(world, steady(solver, alone(solver), a.iterations)()).wall
@@ -70,7 +70,7 @@ def main() -> None:
     for name in a.runs.split(","):
         workflow, algorithm = name.split(":")
         run = Run(workflow, reduce=algorithm, drive="helper", chunk_bytes=a.chunk_bytes)
-        made = make_workflow(run, world, solver.collectives, solver.net, solver.update_bucket, solver.rule)
+        made = make_workflow(run, world, solver.parts.collectives, solver.net, solver.parts.update, solver.parts.rule)
         measured = slowest(world, steady(solver, made, a.iterations)()).wall
         if world.is_root:
             cluster = find_cluster("cluster-a").with_(devices=a.ranks_per_node, **numbers)

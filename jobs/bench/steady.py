@@ -58,7 +58,7 @@ def steady(solver: Solver, workflow: Workflow, iterations: int = 1) -> Steps:
     trial = Ends(solver, workflow)
 
     def step() -> Spent:
-        solver.trial = trial
+        solver.parts.trial = trial
         while not (trial.ends and workflow.is_settled):
             solver.step(1)
         trial.ends.clear()

@@ -69,7 +69,7 @@ class Training(Trainer):
         param = solver_param(zoo(way.net, way.batch), way.solver)
         more = way.instances > len(os.sched_getaffinity(0))
         self.solver = Solver(param, instances=Instances(str(way.instances), way.gather, oversubscribe=more))
-        while not self.solver.auto_instances.is_settled:
+        while not self.solver.job.auto_instances.is_settled:
             self.solver.step(1)
         for i, net in enumerate(self.solver.nets):
             random_images(net, 1000 * rank + i)

@@ -1,30 +1,31 @@
 """Figure: the base class of the papers' figures; each is in a file of this folder, named after its ID.
 
-A figure has inputs, and the methods `measure`, `model`, `check` and `draw`. `run.py` calls them in this order, and
-writes the result. Its keys:
-
-- rank, id, title, source: the figure's place by conviction, and where it stands in the paper,
-- paper, measured, modelled: the numbers in words; inputs, unexplained: lists for the pages; table: lines, if any,
-- checks: what, found, low, high, verdict, by, why,
-- verdict: the worst of the checks,
-- kept: what was measured, from which the rest can be made again; when, on which machine and beside which other work,
-- model: what the model predicts, of slow figures alone: the rest can be made again without it.
+A figure stands for one sentence of a paper, its headline. `run.py` calls its `measure`, `model`, `judge` and `draw`.
+What was measured is kept in results/ID.json, with when, on which machine and beside which other work; also what a slow
+model predicts. All else is made anew from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from math import isfinite
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from scaffe.papers import FAILS, HOLDS, NO_EVIDENCE, NOT_MEASURABLE, NOT_REPRODUCED, OWN, REPRODUCED
+from verdicts import NOT_TESTABLE, Found, Judged
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Data = dict[str, Any]  # as JSON has it
 STATED, DERIVED, FITTED, ASSUMED, MEASURED = "stated", "derived", "fitted", "assumed", "measured"
 ORIGINS = STATED, DERIVED, FITTED, ASSUMED, MEASURED
-MODEL_ALONE = "a model alone"
-PAPER, OURS, MODEL, OTHER = "black", "#3F72AF", "#E07A5F", "#81B29A"  # colours
+M, S, F = "measured here", "simulated or modelled", "an input is fitted on it"  # the evidence
+WORDS, NOT_TRIED = 25, "not-tried"  # words of a sentence that is quoted; key of claims.toml
 
 
 class NotMeasurable(Exception):
@@ -33,83 +34,59 @@ class NotMeasurable(Exception):
 
 @dataclass(frozen=True)
 class Input:
-    """A number that a model uses, and where it comes from: one of ORIGINS, and the place or the reason."""
+    """A number that a model uses, its range, and where it comes from: one of ORIGINS, and the place or the reason."""
 
     name: str
     value: float
     unit: str
     origin: str
     where: str
-
-
-@dataclass(frozen=True)
-class Check:
-    """A claim: `found` must be from `low` to `high`, where None is no bound. None found: `why` it was not measured.
-
-    `fitted`: an input was fitted on what is checked, or leaves it no choice. Such a check is no evidence where it
-    holds; one that is missed even so counts.
-    """
-
-    what: str
-    found: float | None
     low: float | None = None
     high: float | None = None
-    why: str = ""
-    fitted: bool = False
-
-    @property
-    def by(self) -> float:
-        """Return how far outside the bounds the value is; 0 inside."""
-        if self.found is None:
-            return 0.0
-        below = 0.0 if self.low is None else self.low - self.found
-        above = 0.0 if self.high is None else self.found - self.high
-        return max(below, above, 0.0)
-
-    @property
-    def verdict(self) -> str:
-        """Return one of VERDICTS."""
-        if self.found is None:
-            return NOT_MEASURABLE
-        if self.by or not isfinite(self.found):
-            return NOT_REPRODUCED
-        return NO_EVIDENCE if self.fitted else REPRODUCED
-
-    def result(self) -> Data:
-        """Return the check as a result has it."""
-        return asdict(self) | {"verdict": self.verdict, "by": self.by}
 
 
-def within(what: str, found: float, value: float, share: float, fitted: bool = False) -> Check:
-    """Return the check that `found` is `value` within a share of it."""
-    return Check(what, found, value * (1 - share), value * (1 + share), fitted=fitted)
-
-
-def holds(what: str, truth: bool) -> Check:
-    """Return the check of a statement that is true (1) or false (0)."""
-    return Check(what, float(truth), 1, 1)
+@cache
+def claims() -> Data:
+    """Return the texts of claims.toml, by figure."""
+    with open(Path(__file__).with_name("claims.toml"), "rb") as file:
+        return tomllib.load(file)
 
 
 class Figure:
-    """Base class of the figures; `measured` is {} where the machine can't measure, or a model stands alone."""
+    """Base class of the figures; `measured` is {} where the machine can't measure, or a model stands alone.
+
+    Its texts are in claims.toml: `quote`, a sentence of the paper of at most WORDS words, `where` it stands, the number
+    or the direction that it has (`paper`), and what differs and why.
+    """
 
     id: str
-    rank: int  # 1 is the most telling; 0 is the gate
-    title: str
-    source: str  # paper, figures, sections
-    paper: str  # the paper's numbers
-    slow = False  # whether the model takes more than a second: then the result has what it predicts
+    tag: str  # M, S or F
     inputs: Sequence[Input] = ()
-    unexplained: Sequence[str] = ()  # what the paper leaves open
-    is_of_paper = True  # else it reproduces nothing: its checks say whether our own models agree
+    slow = False  # whether the model takes more than a second: then what it predicts is kept
+    is_gate = False
+
+    def __init__(self) -> None:
+        self.instead: dict[str, float] = {}  # values of inputs while a range is tried
+        texts = claims()[self.id]
+        self.title, self.quote, self.where, self.paper = (texts[key] for key in ("title", "quote", "where", "paper"))
+        self.differs: list[str] = texts["differs"]
 
     def value(self, name: str) -> float:
         """Return the value of an input."""
+        if name in self.instead:
+            return self.instead[name]
         return next(one.value for one in self.inputs if one.name == name)
 
-    def given(self, measured: Data) -> Sequence[Input]:
-        """Return the inputs, with those that are fitted by what was measured."""
-        return self.inputs
+    def spread(self, number: Callable[[], float]) -> Found:
+        """Return a number, and the least and the most of it with each input in turn at the ends of its range."""
+        values = [number()]
+        for one in self.inputs:
+            for end in (one.low, one.high):
+                if end is not None:
+                    self.instead = {one.name: end}
+                    values.append(number())
+        self.instead = {}
+        return Found.of(values)
 
     def measure(self) -> Data:
         """Return what this machine measures, as JSON; {} for a model alone. Raise NotMeasurable where it can't."""
@@ -119,51 +96,24 @@ class Figure:
         """Return what the model predicts at the paper's size, and at the measured one."""
         return {}
 
-    def check(self, measured: Data, modelled: Data) -> Iterable[Check]:
-        """Return the checks of the model, and of the measurement unless it is {}."""
+    def judge(self, measured: Data, modelled: Data) -> Judged:
+        """Return the verdict, and what was found."""
         raise NotImplementedError
 
-    def words(self, measured: Data, modelled: Data) -> tuple[str, str]:
-        """Return the measured and the modelled numbers in words."""
-        raise NotImplementedError
-
-    def table(self, measured: Data, modelled: Data) -> Iterable[str]:
-        """Return the lines of tables for the figure's page, in Markdown; none by default."""
-        return ()
-
-    def draw(self, figure: Any, measured: Data, modelled: Data) -> None:
-        """Draw into a matplotlib figure, in the paper's axes."""
+    def draw(self, axes: Any, measured: Data, modelled: Data) -> None:
+        """Draw the paper's points and ours."""
         raise NotImplementedError
 
 
-def result(figure: Figure, kept: Data) -> Data:
-    """Return a figure's result; `kept` has what was measured, or the reason `why` not."""
-    measured = kept.get("measured", {})
-    modelled = figure.model(measured)
-    checks = [check.result() for check in figure.check(measured, modelled)]
-    if "why" in kept:
-        checks.append(Check("measurement", None, why=kept["why"]).result())
-    if not figure.is_of_paper:
-        checks = [check | {"verdict": OWN.get(check["verdict"], check["verdict"])} for check in checks]
-    words, table = figure.words(measured, modelled), list(figure.table(measured, modelled))
-    optional = {"table": table, "model": modelled if figure.slow else None}
-    return {
-        "rank": figure.rank,
-        "id": figure.id,
-        "title": figure.title,
-        "source": figure.source,
-        "paper": figure.paper,
-        "measured": words[0] if measured else NOT_MEASURABLE if "why" in kept else MODEL_ALONE,
-        "modelled": words[1],
-        "inputs": [asdict(one) for one in figure.given(measured)],
-        "unexplained": list(figure.unexplained),
-        "checks": checks,
-        "verdict": worst([check["verdict"] for check in checks]),
-        "kept": kept,
-    } | {key: found for key, found in optional.items() if found}
+class Untested(Figure):
+    """A sentence that nothing here can test, and what it would take; it has no module."""
 
+    tag = "none"
 
-def worst(verdicts: Sequence[str]) -> str:
-    """Return the verdict of a figure whose checks have these."""
-    order = NOT_REPRODUCED, FAILS, NOT_MEASURABLE, REPRODUCED, HOLDS, NO_EVIDENCE
-    return next(one for one in order if one in verdicts)
+    def __init__(self, name: str) -> None:
+        self.id = name
+        super().__init__()
+
+    def judge(self, measured: Data, modelled: Data) -> Judged:
+        """Return that it is not testable."""
+        return Judged(NOT_TESTABLE, "-")

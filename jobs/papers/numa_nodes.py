@@ -40,7 +40,6 @@ BOXES = {
     "BW": Box(4, 14, 64e9, 8e9, 68e9, 19.2e9, 35e6),
     "AMD": Box(8, 6, 15.2e9, 4e9, 21.3e9, 6.4e9, 5e6),
     "KNL": Box(4, 16, 83.2e9, 3e9, 25.6e9, 100e9, 8e6),
-    "KNL, HBM": Box(4, 16, 83.2e9, 3e9, 112e9, 100e9, 8e6),
 }
 NETS = {"CIFAR-10": "cifar10_quick", "AlexNet": "alexnet", "GoogLeNet": "googlenet"}
 BATCHES = {"CIFAR-10": 128, "AlexNet": 256, "GoogLeNet": 64}
@@ -156,12 +155,11 @@ def of_box(name: str, box: Box) -> Iterator[Input]:
     if name == "AMD":  # table 1 has an idle clock
         clock = (ASSUMED, "1.9 GHz, the processor's data sheet; width of the vectors")
     yield Input(f"{name}: operations", box.flops, "1/s of a core", *clock)
-    memory = "the processor's channels" if name != "KNL, HBM" else "of 450 GB/s, a quarter"
-    yield Input(f"{name}: memory", box.memory, "bytes/s of a node", ASSUMED, memory)
-    link = "the processor's links" if not name.startswith("KNL") else "one die: no limit"
+    yield Input(f"{name}: memory", box.memory, "bytes/s of a node", ASSUMED, "the processor's channels")
+    link = "the processor's links" if name != "KNL" else "one die: no limit"
     yield Input(f"{name}: link", box.link, "bytes/s out of a node", ASSUMED, link)
     yield Input(f"{name}: core", box.core, "bytes/s of a core", ASSUMED, "loops over elements")
-    cache = (ASSUMED, "table 1, a cache for two cores") if name.startswith("KNL") else (STATED, "table 1, L3")
+    cache = (ASSUMED, "table 1, a cache for two cores") if name == "KNL" else (STATED, "table 1, L3")
     yield Input(f"{name}: cache", box.cache, "bytes of a node", *cache)
 
 

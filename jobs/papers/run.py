@@ -1,19 +1,18 @@
-"""Reproduce the papers' figures: measure, model, check and draw; papers.sh starts it.
+"""Reproduce the papers' figures: measure, model, judge and draw; papers.sh starts it.
 
     python jobs/papers/run.py [--keep] [--list] [ID ...]
 
-Writes, for each figure, scaffe/papers/ID.json and docs/papers/ID.png, then the pages docs/papers/*.md and the table of
-README.md from all results.
+Writes, for each figure, jobs/papers/results/ID.json and docs/papers/ID.png, then docs/papers/*.md and the table of
+README.md.
 A figure that fails keeps its former result, and the next one begins; the exit code is then 1. The gate, which compares
-gradients, comes first: nothing else is measured while they differ. With --keep a figure whose measurement is
-kept is not measured again.
+gradients, comes first: nothing else is measured while they differ. With --keep a figure whose measurement is kept is
+not measured again, nor is what a slow model predicts made anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import io
 import json
 import os
 import re
@@ -22,113 +21,110 @@ import time
 import traceback
 from pathlib import Path
 
+import beyond
 import pages
 from conditions import conditions
-from drawing import legends
-from figure import Data, Figure, NotMeasurable, result
-from numa_caffe_8 import GATE
+from drawing import picture
+from figure import NOT_TRIED, Data, Figure, NotMeasurable, Untested, claims
+from verdicts import NOT_TESTABLE, REPRODUCED
 
-from scaffe.atomic import write_atomically
 from scaffe.errors import ScaffeError
-from scaffe.papers import FOLDER, REPRODUCED, lines, place
+from scaffe.files.atomic import write_atomically
 
 HERE = Path(__file__).resolve().parent
+BEYOND = "beyond"  # a page of models alone
 PICTURES, README = HERE.parents[1] / "docs/papers", HERE.parents[1] / "README.md"
-PAPERS = ("beyond", "numa-caffe", "parax", "s-caffe", "singlecaffe", "swcaffe")
+
+
+def place(name: str) -> tuple[int, int, str]:
+    """Return a figure's place in the order of papers, then of numbers."""
+    paper, _, number = name.rpartition("-")
+    return list(pages.TITLES).index(paper), len(number), number
 
 
 def figures() -> dict[str, Figure]:
-    """Return all figures by ID, in the order in which they run."""
-    files = [path.stem for path in sorted(HERE.glob("*.py")) if path.stem.replace("_", "-").startswith(PAPERS)]
-    found = [importlib.import_module(file).FIGURE for file in files]
-    return {figure.id: figure for figure in sorted(found, key=lambda figure: figure.rank)}
+    """Return all figures by ID, in the order of the pages."""
+    stems = [path.stem for path in HERE.glob("*.py")]
+    files = [stem for stem in stems if re.fullmatch(r"\d+", stem.rpartition("_")[2])]
+    found = {figure.id: figure for figure in (importlib.import_module(file).FIGURE for file in files)}
+    names = sorted(claims().keys() - {NOT_TRIED}, key=place)
+    return {name: found.get(name) or Untested(name) for name in names}
 
 
 def measured(figure: Figure) -> Data:
-    """Return what a figure's result keeps: the measurement and its conditions, or the reason why there is none."""
+    """Return what is kept of a figure: the measurement and its conditions, or the reason why there is none."""
     before, start = conditions(), time.monotonic()
     try:
         found: Data = {"measured": figure.measure()}
     except NotMeasurable as error:
         return {"why": str(error)}
-    return found | {"seconds": round(time.monotonic() - start), **before}
+    return {**before, "seconds": round(time.monotonic() - start), **found} if found["measured"] else {}
 
 
-def picture(figure: Figure, found: Data) -> bytes:
-    """Return the figure's picture as PNG."""
-    from matplotlib.figure import Figure as Picture
-
-    drawn = Picture(figsize=(9, 3.8), layout="constrained")
-    kept = found["kept"].get("measured", {})
-    figure.draw(drawn, kept, found["model"] if figure.slow else figure.model(kept))
-    legends(drawn.axes)
-    for axes in drawn.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-    content = io.BytesIO()
-    drawn.savefig(content, format="png", dpi=110, metadata={"Software": None})
-    return content.getvalue()
-
-
-def run(figure: Figure, keep: bool) -> Data:
-    """Measure, model, check, draw and write a figure; return its result."""
-    file = FOLDER / f"{figure.id}.json"
-    kept = json.loads(file.read_text())["kept"] if keep and file.exists() else measured(figure)
-    found = result(figure, kept)
-    drawn = picture(figure, found)
-    write_atomically(file, text(found).encode())
-    write_atomically(PICTURES / f"{figure.id}.png", drawn)
-    return found
+def run(figure: Figure, keep: bool) -> pages.Shown:
+    """Measure, model, judge and draw a figure; write what is kept and the picture."""
+    before = pages.kept(figure.id)
+    found = before if keep and before else measured(figure)
+    here = found.get("measured", {})
+    if figure.slow and not (keep and found.get("model")):
+        found["model"] = figure.model(here)
+    model = pages.modelled(figure, found)
+    verdict = figure.judge(here, model)
+    drawn = picture(figure, here, model) if verdict.verdict != NOT_TESTABLE else b""
+    if found:
+        write_atomically(pages.RESULTS / f"{figure.id}.json", text(found).encode())
+    if drawn:
+        write_atomically(PICTURES / f"{figure.id}.png", drawn)
+    return pages.Shown(figure, found, verdict)
 
 
 def text(found: Data) -> str:
-    """Return a result as JSON, each list of numbers in one line."""
-    rows = re.compile(r"\[\s+([-\d.eE+]+(?:,\s+[-\d.eE+]+)*)\s+\]")
-    return rows.sub(lambda row: f"[{' '.join(row[1].split())}]", json.dumps(found, indent=1)) + "\n"
-
-
-def differ(found: Data) -> bool:
-    """Return whether the gate's result has gradients that differ, or none."""
-    verdicts = [check["verdict"] for check in found["checks"] if check["what"].startswith(GATE)]
-    return set(verdicts) != {REPRODUCED}
+    """Return what is kept as JSON, a line for each key."""
+    rows = (f' "{key}": {json.dumps(value)}' for key, value in found.items())
+    return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
 def main() -> int:
     """Run the figures; return 1 if one failed or the gradients differ."""
     known = figures()
     parser = argparse.ArgumentParser(prog="papers.sh", description=__doc__.splitlines()[0])
-    parser.add_argument("ids", metavar="ID", nargs="*", help=f"of {', '.join(sorted(known, key=place))} (default: all)")
-    parser.add_argument("--keep", action="store_true", help="do not measure what is kept")
+    names = [*known, BEYOND]
+    parser.add_argument("ids", metavar="ID", nargs="*", help=f"of {', '.join(names)} (default: all)")
+    parser.add_argument("--keep", action="store_true", help="neither measure nor model what is kept")
     parser.add_argument("--list", action="store_true", help="print the IDs")
     a = parser.parse_args()
-    if unknown := set(a.ids) - set(known):
-        names = " ".join(sorted(known, key=place))
-        parser.exit(2, f"papers.sh: unknown figure '{min(unknown)}'; known: {names}\n")
+    if unknown := set(a.ids) - set(names):
+        parser.exit(2, f"papers.sh: unknown figure '{min(unknown)}'; known: {' '.join(names)}\n")
     if a.list:
-        print("\n".join(known), flush=True)
+        print("\n".join(names), flush=True)
         return 0
-    if barred := [folder for folder in (FOLDER, PICTURES) if not os.access(folder, os.W_OK)]:
+    if barred := [folder for folder in (pages.RESULTS, PICTURES) if not os.access(folder, os.W_OK)]:
         parser.exit(2, f"papers.sh: no permission to write in {barred[0]}, so nothing is measured\n")
-    gate = next(iter(known))
-    chosen = [one for one in known if not a.ids or one in a.ids or one == gate]
+    first = sorted(known.values(), key=lambda figure: not figure.is_gate)
     failed = 0
-    for name in chosen:
+    for figure in first:
+        name = figure.id
+        if a.ids and name not in a.ids and not figure.is_gate:
+            continue
         try:
-            found = run(known[name], a.keep or (name == gate and name not in a.ids and bool(a.ids)))
+            one = run(figure, a.keep or bool(a.ids and name not in a.ids))
         except Exception as error:
             if isinstance(error, ScaffeError):
                 print(f"papers.sh: {name}: {error}", file=sys.stderr)
             else:
                 traceback.print_exc()
             failed = 1
-            if name == gate:
+            if figure.is_gate:
                 return failed
             continue
         if name in a.ids or not a.ids:
-            print("\n".join(list(lines([found]))[:-1]), flush=True)
-        if name == gate and differ(found):
+            print(f"{name}: {one.judged.verdict}: {figure.paper}; ours: {one.judged.ours}", flush=True)
+        if figure.is_gate and one.judged.verdict != REPRODUCED:
             print("The gradients differ: nothing else is measured.")
             return 1
-    pages.write(PICTURES, README, [figure.id for figure in known.values()])
+    if BEYOND in a.ids or not (a.ids or a.keep):
+        beyond.model()
+    pages.write(PICTURES, README, list(known.values()))
     return failed
 
 

@@ -6,19 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-import numpy as np
-import paper_nets
-
 import scaffe
+from scaffe import models
 from scaffe.compute import Compute
-from scaffe.engines.onednn.buffer_pool import BufferPool
 from scaffe.tools.work import LayerWork, layer_works
 
 
 @contextmanager
 def built(name: str, training: bool, batch: int = 1) -> Iterator[scaffe.Net]:
     """Have a net with weights of 0; each layer has a kernel of its own."""
-    made = paper_nets.get(name).train_val(batch=batch, data="input")
+    made = models.get(name).train_val(batch=batch, data="input")
     for layer in made.layer:  # filling takes most of the time
         for part in (layer.convolution_param, layer.inner_product_param):
             part.ClearField("weight_filler")
@@ -52,30 +49,6 @@ def activations(name: str) -> float:
         layers = zip(net.layers, net.bottoms, net.tops, strict=True)
         own = {id(top): top.count for layer, below, tops in layers if not layer.views for top in tops}
         return 4.0 * sum(own.values())
-
-
-@cache
-def pooled(name: str, images: int) -> float:
-    """Return the bytes of the buffers in which gradients take turns: of the blobs of some images, and of weights.
-
-    As scaffe's engine has it: a convolution takes a buffer for its weights' gradient and returns it; then a layer takes
-    one for each bottom, unless it is in place, and returns those of its tops. A free buffer serves from a quarter of
-    its size on.
-    """
-    pool = BufferPool()
-    held: dict[int, np.ndarray] = {}  # by the blob whose gradient it has
-    with built(name, training=True) as net:
-        passes = list(zip(net.layers, net.bottoms, net.tops, net.nodes, strict=True))
-    for layer, bottoms, tops, node in passes[::-1]:
-        if node.backward and layer.type == "Convolution":
-            pool.put_back(pool.take(layer.blobs[0].count))
-        read = {id(top) for top in tops}
-        given = {id(blob): blob.count for blob, down in zip(bottoms, node.down, strict=True) if down}
-        taken = {key: pool.take(images * count) for key, count in given.items() if key not in read}
-        for key in read & held.keys() - given.keys():
-            pool.put_back(held.pop(key))
-        held |= taken
-    return 4.0 * sum(buffer.size for buffer in (*pool.free, *held.values()))
 
 
 def roofline(name: str, flops: float, bandwidth: float, training: bool = True) -> float:

@@ -13,14 +13,14 @@ from typing import Any
 
 import iteration
 import numpy as np
-from figure import ASSUMED, DERIVED, FITTED, STATED, Data, Input
+from figure import ASSUMED, Data, Input
 
 from scaffe.simulation import find_cluster
 
 SIZES, THREADS = (1, 2, 3, 4, 5, 6, 8, 12, 20, 32, 50, 64, 72, 100, 144, 200), tuple(range(1, 25))
 WARM_UP, ROUNDS = 5, 9  # calls before the rounds; rounds
 FEW, MANY, LEAST = 3, 20, 0.02  # calls in a round, of which the first is not timed; seconds that they should take
-BATCHES = {"CIFAR-10": (100, 150, 200), "MNIST": (64, 96, 128)}
+BATCHES = {"CIFAR-10": 100, "MNIST": 64}
 BYTES = {"CIFAR-10": 358_312, "MNIST": 1_724_320}  # of gradients
 
 Seconds = Callable[[float], float]  # of an iteration by its images
@@ -47,13 +47,18 @@ VARIANTS = {
 BASE = {data: next(iter(each)) for data, each in VARIANTS.items()}
 
 TIANHE = find_cluster("tianhe")
+THREAD = {  # of a Tianhe-2 core
+    "CIFAR-10": Input("one thread", 0.75, "s", ASSUMED, "3 x 24.6 MFLOP, 100 images, 9.8 GFLOP/s of a core"),
+    "MNIST": Input("one thread", 0.19, "s", ASSUMED, "3 x 4.59 MFLOP, 64 images, 4.6 GFLOP/s in smaller products"),
+}
+MEMORY = TIANHE["memory"]
 NODE = (
-    Input("gain", 16, "over one thread", STATED, "section V.B, in the best case: of three variants"),
-    Input("CIFAR-10, one thread", 0.75, "s", ASSUMED, "3 x 24.6 MFLOP, 100 images, 9.8 GFLOP/s of a core"),
-    Input("MNIST, one thread", 0.19, "s", ASSUMED, "3 x 4.59 MFLOP, 64 images, 4.6 GFLOP/s in smaller products"),
-    Input("bandwidth", TIANHE["memory"], "bytes/s", ASSUMED, TIANHE.quantities["memory"].where),
-    Input("barrier", 20e-6, "s", ASSUMED, "three meetings of 24 threads in an iteration"),
-    *(Input(f"{net}, gradients", n, "bytes", DERIVED, "Caffe's cifar10_full and LeNet") for net, n in BYTES.items()),
+    Input("bandwidth", MEMORY, "bytes/s", ASSUMED, TIANHE.quantities["memory"].where, None, 102e9),
+    Input("barrier", 20e-6, "s", ASSUMED, "three meetings of 24 threads in an iteration", 10e-6, 40e-6),
+)
+LINKS = (
+    Input("alpha", TIANHE["alpha"], "s of a message", ASSUMED, "TH Express-2's data sheet", TIANHE["alpha"] / 2, 1e-5),
+    Input("beta", 1 / TIANHE["rate"], "s/byte", ASSUMED, "TH Express-2's data sheet: 6.36 GB/s"),
 )
 
 
@@ -126,7 +131,7 @@ def here(measured: Data, data: str, name: str) -> Seconds:
 
 def of_paper(measured: Data, data: str, name: str, one: float) -> Seconds:
     """Return the seconds of one of the paper's threads: `one` of the whole batch by the first variant, else as here."""
-    factor = one / here(measured, data, BASE[data])(BATCHES[data][0])
+    factor = one / here(measured, data, BASE[data])(BATCHES[data])
     seconds = here(measured, data, name)
     return lambda images: factor * seconds(images)
 
@@ -140,23 +145,31 @@ def iteration_of(seconds: Seconds, batch: int, threads: int, nbytes: float, band
 def at_best(seconds: Seconds, data: str, value: Value) -> float:
     """Return the seconds of an iteration on one node at its best, by a thread's seconds."""
     rates = value("bandwidth"), value("barrier")
-    return min(iteration_of(seconds, BATCHES[data][0], n, BYTES[data], *rates) for n in THREADS)
+    return min(iteration_of(seconds, BATCHES[data], n, BYTES[data], *rates) for n in THREADS)
 
 
-def fitted(measured: Data, value: Value) -> Input:
-    """Return the factor on one node's seconds on CIFAR-10 with which the best gain of the variants is the paper's."""
-    data = "CIFAR-10"
-    threads = [of_paper(measured, data, name, value(f"{data}, one thread")) for name in VARIANTS[data]]
-    gain = max(each(BATCHES[data][0]) / at_best(each, data, value) for each in threads)
-    paper = value("gain")
-    where = f"on {paper:g}, the best gain of three variants, which the model has as {gain:.1f}"
-    return Input("one node, CIFAR-10", gain / paper, "of its modelled time", FITTED, where)
+def exchange(way: str, nodes: int, nbytes: float, value: Value) -> float:
+    """Return the seconds in which all nodes get the sum of their gradients.
 
-
-def best(measured: Data, data: str, name: str, value: Value) -> float:
-    """Return the seconds of an iteration on one node at its best; `value` is of an input's name.
-
-    CIFAR-10's have the fitted factor; MNIST's gain is not stated, and nothing is fitted on it.
+    - allreduce: halving and doubling; nodes beyond a power of two give theirs to others first, and get the sum last.
+    - server: node 0 receives from all others, one after the other, and sends to them.
+    - tree: a binomial tree up and down.
     """
-    least = at_best(of_paper(measured, data, name, value(f"{data}, one thread")), data, value)
-    return least * fitted(measured, value).value if data == "CIFAR-10" else least
+    if nodes == 1:
+        return 0.0
+    alpha, beta = value("alpha"), value("beta")
+    doublings, rounds = nodes.bit_length() - 1, (nodes - 1).bit_length()
+    if way == "allreduce":
+        folded = nodes > 1 << doublings
+        return 2 * rounds * alpha + (2 * (1 - 0.5**doublings) + 2 * folded) * nbytes * beta
+    each = nodes - 1 if way == "server" else rounds
+    return 2 * each * (alpha + nbytes * beta)
+
+
+def ratios(measured: Data, name: str, way: str, value: Value) -> list[float]:
+    """Return MNIST's seconds over 1 to 24 nodes, one thread each, over those of one node at its best."""
+    data = "MNIST"
+    seconds = of_paper(measured, data, name, value("one thread"))
+    best = at_best(seconds, data, value)
+    times = [seconds(-(-BATCHES[data] // n)) + exchange(way, n, BYTES[data], value) for n in THREADS]
+    return [one / best for one in times]
