@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import subprocess
 import sys
@@ -22,6 +23,13 @@ from scaffe.monitor import log
 from scaffe.parallel.world import launcher_rank
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let xdist replace no process that a watchdog has ended: the next would run the same test, or wait for ever."""
+    if getattr(config.option, "maxworkerrestart", None) is None:
+        config.option.maxworkerrestart = "0"
 
 
 @pytest.hookimpl(trylast=True)  # after the terminal reporter is there
@@ -68,6 +76,9 @@ def figures_path() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def started_log() -> None:
     """Begin each test with the log as the first World starts it: its handler, level and filter are no other test's."""
+    assert logging.root.manager.disable == logging.NOTSET, (
+        "an earlier test has left lines of the log out for all others"
+    )
     log.start(launcher_rank(), level=0)
     for logger in log.LOGGERS:
         logger.filters = [log.OfOneInstance()]

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from collectives import Communicator, RankLostError
 from collectives import loss as losses
 from collectives.execution import window
-from collectives.loss import is_loss, noticed, noticing, regardless
+from collectives.loss import as_rank_lost, ignoring_loss, is_loss, raises_rank_lost
 from collectives.revocable import Revocable
 
 
@@ -57,10 +57,10 @@ def test_no_rank_is_lost_where_mpi_cannot_say_so(monkeypatch) -> None:
 
 def test_a_loss_is_raised_as_one_and_any_other_error_as_it_is() -> None:
     lost, known, other = error(MPI.ERR_REVOKED), RankLostError("gone"), ValueError("no")
-    assert isinstance(noticed(lost), RankLostError) and "MPI_ERR_REVOKED" in str(noticed(lost))
-    assert noticed(known) is known and noticed(other) is other
+    assert isinstance(as_rank_lost(lost), RankLostError) and "MPI_ERR_REVOKED" in str(as_rank_lost(lost))
+    assert as_rank_lost(known) is known and as_rank_lost(other) is other
 
-    @noticing
+    @raises_rank_lost
     def fail(given: Exception) -> None:
         raise given
 
@@ -70,9 +70,9 @@ def test_a_loss_is_raised_as_one_and_any_other_error_as_it_is() -> None:
 
 
 def test_regardless_of_losses_other_errors_are_raised() -> None:
-    with regardless():
+    with ignoring_loss():
         raise error(MPI.ERR_PROC_FAILED)
-    with pytest.raises(ValueError), regardless():
+    with pytest.raises(ValueError), ignoring_loss():
         raise ValueError
 
 

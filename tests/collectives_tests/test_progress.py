@@ -1,5 +1,7 @@
 """Who waits for one thing advances all that is under way, and each raises what has failed in it."""
 
+import threading
+
 import pytest
 
 from collectives.progress import ProgressEngine
@@ -68,3 +70,20 @@ def test_what_nobody_holds_any_more_is_forgotten(progress):
     good = Steps(progress, 1)
     progress.wait_until(good.is_done, good)
     assert not progress.is_busy
+
+
+def test_an_end_that_comes_as_the_thread_falls_asleep_ends_it() -> None:
+    engine = ProgressEngine()
+
+    class EndsNow(threading.Event):
+        """A flag that another thread sets, to end the first, just before that one clears it."""
+
+        def clear(self) -> None:
+            engine._ends = True
+            super().clear()
+
+        def wait(self, timeout: float | None = None) -> bool:
+            raise AssertionError("it sleeps for ever")
+
+    engine._has_work = EndsNow()
+    engine._run()

@@ -68,7 +68,7 @@ def test_what_is_repeated_trains_as_what_is_computed(make):
     assert len(pair[0].net.engine.graphs._recordings) >= 2
     one, other = (solver.net.packed.host_data() for solver in pair)
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(other).max())
-    np.testing.assert_allclose(*(list(solver.losses.last) for solver in pair), rtol=1e-5)
+    np.testing.assert_allclose(*(list(solver.parts.losses.last) for solver in pair), rtol=1e-5)
 
 
 @needs_gpu
@@ -93,8 +93,8 @@ def test_an_iteration_is_put_on_the_stream_while_the_gpu_is_still_busy_with_some
         assert not GPU.stream.done
     finally:
         flag[0] = 1  # or the GPU would wait for ever, under all tests that follow
-    solver.iter += 1
-    solver.losses.settle()
+    solver.job.iter += 1
+    solver.parts.losses.settle()
 
 
 def test_leaving_another_stream_comes_back_to_the_ranks_own():

@@ -39,7 +39,7 @@ def trained(folder, comm, chosen, run):
         watching=Watching(stall_seconds=0),
     )
     solver.step(5)
-    solver.propagate.sync()
+    solver.parts.propagate.sync()
     values = solver.net.packed.host_data().copy()
     solver.close()
     return values

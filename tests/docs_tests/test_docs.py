@@ -9,6 +9,7 @@ import pytest
 from blocks import DOCS, FENCE, ROOT, SHORTER, run
 
 PAGES = {page.stem: FENCE.findall(page.read_text()) for page in sorted(DOCS.glob("*.md"))}
+ELSEWHERE = "quickstart", "torch"  # here in a fixture; in tests/jobs_tests/test_torch_examples.py
 LENET = {
     "train_test": {"batch_size: 64": "batch_size: 4", "batch_size: 60": "batch_size: 6"},
     "solver": {
@@ -48,7 +49,7 @@ def test_what_is_done_on_a_tenth_stands_in_the_pages(old: str) -> None:
     assert any(old in page.read_text() for page in DOCS.rglob("*.md"))
 
 
-@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks and page != "quickstart"])
+@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks and page not in ELSEWHERE])
 def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
     ran = {line for _, block in PAGES["quickstart"] for line in block.splitlines()}
     for language, block in PAGES[page]:

@@ -19,7 +19,7 @@ import caffe.io
 from caffe import layers as L, params as P
 from caffe.proto import caffe_pb2
 
-import scaffe.io
+import scaffe.pictures.io
 import scaffe.pycaffe
 
 
@@ -28,7 +28,7 @@ def name_in_child(_):
 
 
 if __name__ == "__main__":
-    assert caffe is scaffe.pycaffe and caffe.io is scaffe.io
+    assert caffe is scaffe.pycaffe and caffe.io is scaffe.pictures.io
     assert caffe.Net is scaffe.Net and L.Pooling(pool=P.Pooling.MAX) and caffe_pb2.Datum()
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         print(pool.map(name_in_child, [0]))

@@ -51,13 +51,16 @@ def floors() -> dict[str, int]:
         elif package and line.startswith("| `"):
             floor += 1
             for place in re.findall(r"`([\w/]+?)(?:\.py|/)`", line.split("|")[1]):
-                assert found.setdefault(f"{package}.{place}", floor) == floor, f"{package}/{place} stands on two floors"
+                name = f"{package}.{place.replace('/', '.')}"
+                assert found.setdefault(name, floor) == floor, f"{package}/{place} stands on two floors"
     return found
 
 
 def floor(name: str) -> int:
-    """Return a module's floor, 0 where the tables name neither it nor its folder."""
-    return floors().get(".".join(name.split(".")[:2]), 0)
+    """Return a module's floor, 0 where the tables name neither it nor a folder of it; the nearest name counts."""
+    parts = name.split(".")
+    places = (".".join(parts[:count]) for count in range(len(parts), 1, -1))
+    return next((floors()[place] for place in places if place in floors()), 0)
 
 
 def test_no_modules_import_each_other():

@@ -18,7 +18,7 @@ BREAKING = """
 import os, signal, sys, threading
 from mpi4py import MPI
 from scaffe.cli import main
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.instances import gradient_sums
 from scaffe.solvers.rule import Rule
 from scaffe.training.nets import NetBuilder

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -99,6 +100,13 @@ def test_a_hang_outside_mpirun_is_ended_too() -> None:
     assert "specimens.py" in run.stderr
 
 
+def test_a_call_that_keeps_the_gil_is_ended_too() -> None:
+    command = [sys.executable, "-m", "pytest", "--only-mpi", f"{SPECIMENS}::test_that_keeps_the_gil"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert run.returncode == 1
+    assert "Timeout (0:00:02)!" in run.stderr and "specimens.py" in run.stderr
+
+
 @pytest.mark.parametrize(("share", "still", "looks"), [(1.0, 0, 8), (0.25, 0, 32), (1.0, 999, 8)])
 def test_a_second_counts_for_the_share_of_a_core_that_a_test_gets(monkeypatch, share, still, looks) -> None:
     now, looked = [0.0], []
@@ -112,3 +120,23 @@ def test_a_second_counts_for_the_share_of_a_core_that_a_test_gets(monkeypatch, s
     assert not patience.patient(wait, 4.0, lambda: share)
     assert len(looked) == looks
     assert patience.patient(lambda seconds: True, 4.0)
+
+
+def test_a_hang_in_one_of_several_processes_ends_the_run_once() -> None:
+    """Of a file whose process has ended, xdist ran the same test again, sixteen times, or waited for ever."""
+    tests = [f"{SPECIMENS}::test_that_{name}" for name in ("passes", "hangs_without_mpi", "all_skip")]
+    command = [*PYTEST, "-n", "2", "--dist", "loadfile", "--only-mpi", *tests]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert run.returncode == 1
+    assert (run.stdout + run.stderr).count("test_that_hangs_without_mpi took more than 2 s") == 1
+    assert "1 failed, 1 passed" in run.stdout
+
+
+def test_what_a_test_that_hangs_has_started_is_ended_with_it() -> None:
+    """Ranks that are left would compute beside the tests of the other processes."""
+    read, write = os.pipe()
+    test, env = f"{SPECIMENS}::test_that_hangs_beside_a_process", {**os.environ, "SPECIMEN_PIPE": str(write)}
+    run = subprocess.run([*PYTEST, "--only-mpi", test], capture_output=True, timeout=900, env=env, pass_fds=[write])
+    os.close(write)
+    with open(read, "rb") as pipe:
+        assert pipe.read() == b"" and run.returncode == 3  # read: until no process holds the other end

@@ -25,12 +25,12 @@ layer {
 layer { name: "ip2" type: "InnerProduct" bottom: "hung" """
 HANGING = """
 import os, signal, threading
-from scaffe.parallel.giving_up import GivingUp
-from scaffe.parallel.stall import StallWatch
+from scaffe.parallel.watch.hanging import Hanging as HangingRanks
+from scaffe.parallel.watch.heartbeats import Heartbeats
 from scaffe.parallel.world import launcher_rank
 
 hung, how, where = os.environ.get("HANGING", "- - -").split()
-fence = StallWatch.fence
+fence = Heartbeats.fence
 
 def hang():
     if launcher_rank() == int(hung):
@@ -61,7 +61,7 @@ def hanging_fence(self):
     fence(self)
 
 if where == "snapshot":
-    StallWatch.fence, GivingUp._kill = hanging_fence, lambda self, one: None
+    Heartbeats.fence, HangingRanks._kill = hanging_fence, lambda self, one: None
 """
 
 

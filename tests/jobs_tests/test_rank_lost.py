@@ -27,11 +27,11 @@ TESTED = {"test_iter": [4], "test_interval": 3, "display": 1}
 @pytest.mark.parametrize(
     ("begins", "moments", "flags", "fields"),
     [
-        (3, "3 Solver._make_workflows 1; 2 backward 3; 1 Solver._free 1", CHAIN, {}),
+        (3, "3 Parts._make_workflows 1; 2 backward 3; 1 Parts.free 1", CHAIN, {}),
         (4, "1 loss 4; 3 backward 4; 2 update 6", HELPER, {}),
         (4, "0 backward 3; 1 update 5; 2 forward 7", (*ALLREDUCE, "--bucket-bytes", "0"), TESTED),
         (4, "1 test 3; 2 forward 3", ("--workflow", "SC-B"), {**TESTED, "iter_size": 2}),
-        (3, "3 Solver._make_workflows 1; 1 backward 4; 2 update 6", (*CHAIN, *INSTANCES), {}),
+        (3, "3 Parts._make_workflows 1; 1 backward 4; 2 update 6", (*CHAIN, *INSTANCES), {}),
         (4, "0 backward 3; 2 forward 3", (*ALLREDUCE, *INSTANCES), TESTED),
         (4, f"{ON_GPUS}; 2 backward 3; 1 forward 5", (*CHAIN, *HELPED, *REFERENCE), TESTED),
         (4, f"{ON_GPUS}; 0 update 3; 2 backward 6", (*ALLREDUCE, *REFERENCE), {}),
@@ -49,7 +49,7 @@ def test_the_ranks_that_are_left_go_on_as_a_resumed_run_does(runs, begins, momen
 
 
 def test_a_false_alarm_changes_nothing(runs):
-    result, last = runs.losing(3, "0 Solver._make_workflows 1 alarm; 1 backward 4 alarm", *HELPER)
+    result, last = runs.losing(3, "0 Parts._make_workflows 1 alarm; 1 backward 4 alarm", *HELPER)
     assert result.returncode == 0, result.stderr
     assert last == runs.stages("3,0,9", *HELPER)
     assert recoveries(result) == [(3, 4, 1)]
@@ -59,9 +59,9 @@ def test_a_false_alarm_changes_nothing(runs):
 @pytest.mark.parametrize(
     ("moments", "left"),
     [
-        ("1 backward 4; 2 Carried.share 1; 3 Solver._plan 2", 1),
-        ("0 backward 4; 1 Solver._take_over 1", 2),
-        ("3 loss 4; 0 Carried.give 1; 1 Solver._make_workflows 3", 1),
+        ("1 backward 4; 2 StateTransfer.share 1; 3 Parts.plan 2", 1),
+        ("0 backward 4; 1 Shrink._take_over 1", 2),
+        ("3 loss 4; 0 StateTransfer.give 1; 1 Parts._make_workflows 3", 1),
     ],
 )
 def test_any_number_of_ranks_may_be_lost_while_the_others_recover(runs, moments, left):
@@ -72,7 +72,7 @@ def test_any_number_of_ranks_may_be_lost_while_the_others_recover(runs, moments,
 
 
 def test_instances_that_are_timed_are_timed_again(runs):
-    moments = "* Solver._set_up 1 cores; 1 backward 1; 2 Solver._build 3"  # the 3rd time for other instances
+    moments = "* Solver._set_up 1 cores; 1 backward 1; 2 Parts.build 3"  # the 3rd time for other instances
     result, _ = runs.losing(3, moments, *AUTO)
     assert result.returncode == 0, result.stderr
     assert recoveries(result) == [(2, 1, 1), (1, 7, 0)]
@@ -91,7 +91,7 @@ def test_after_the_last_iteration_nothing_is_repeated_that_was_done(runs):
 @pytest.mark.parametrize(
     ("moments", "flags"),
     [
-        ("0 update 5; 1 Solver.restore 1", ()),
+        ("0 update 5; 1 Checkpoints.restore 1", ()),
         ("0 backward 5", ("--workflow", "SC-B", *INSTANCES)),
         ("0 snapshot 8", ()),  # the last one: they train again from the one before
     ],
@@ -105,6 +105,23 @@ def test_without_the_root_they_go_back_to_the_newest_snapshot(runs, moments, fla
     assert last == runs.stages(f"3,0,{at} {left},{at},9", *flags, **fields)
 
 
+@pytest.mark.parametrize(
+    ("moments", "flags"),
+    [
+        ("1 backward 5", ("--owners", "spread", *CHAIN)),
+        ("0 update 5", ("--owners", "slices", "--workflow", "SC-B", "--reduce", "ring")),
+        ("2 backward 5; 1 Checkpoints.restore 1", ("--owners", "slices", "--workflow", "SC-OBR", "--reduce", "ring")),
+        ("1 forward 0", ("--owners", "spread", *CHAIN)),  # before the first snapshot: a history of zeros
+    ],
+)
+def test_with_several_owners_they_go_back_to_the_newest_snapshot(runs, moments, flags):
+    fields = {**TESTED, "snapshot": 2}
+    result, last = runs.losing(3, moments, *flags, **fields)
+    assert result.returncode == 0, result.stderr
+    ((left, at, _),) = recoveries(result)
+    assert last == runs.stages(f"3,0,{at} {left},{at},9", *flags, **fields)
+
+
 def test_the_log_has_the_global_batch_of_all_passes(runs):
     result, _ = runs.losing(3, "2 forward 3", "--scal", "weak", iter_size=2)
     assert result.returncode == 0, result.stderr
@@ -113,7 +130,7 @@ def test_the_log_has_the_global_batch_of_all_passes(runs):
 
 
 def test_a_request_of_a_lost_rank_is_granted(runs):
-    result, last = runs.losing(3, "1 forward 5 hup; 1 snapshot 5; 2 Carried.share 1", "--snapshot-budget", "3%")
+    result, last = runs.losing(3, "1 forward 5 hup; 1 snapshot 5; 2 StateTransfer.share 1", "--snapshot-budget", "3%")
     assert result.returncode == 0, result.stderr
     assert result.stderr.count("Snapshotting to binary proto file snap_iter_6.caffemodel") == 1
     assert last == runs.stages("3,0,6 1,6,9")
@@ -142,10 +159,10 @@ def test_ranks_that_cannot_go_on_end_with_an_exit_code_of_their_own(runs, moment
 @pytest.mark.parametrize(
     "moments",
     [
-        "2 Solver._make_workflows 1 raise",
-        "1 forward 2; 2 Solver._rebuild_from 1 raise",
-        "1 forward 2; 2 Solver.test_all 1; 0 Carried.give 1 raise",
-        "1 forward 2; 0 Solver._shrink 1 raise",
+        "2 Parts._make_workflows 1 raise",
+        "1 forward 2; 2 Shrink._rebuild 1 raise",
+        "1 forward 2; 2 Solver.test_all 1; 0 StateTransfer.give 1 raise",
+        "1 forward 2; 0 Shrink._shrink 1 raise",
         "2 display.end 1 raise",
     ],
 )

@@ -23,7 +23,7 @@ def stages(ranks: int, left: int, at: int) -> str:
         (3, "0 unsent 6", 3, [3], ("--workflow", "SC-B"), {"type": "Adam", "momentum2": 0.999}),
         (3, "0 half-sent 1", 1, [0], ("--workflow", "SC-OB"), {}),  # that of iteration 0 is the buddy's own state
         (4, "1 forward 3; 0 unsent 4", 2, [3], ("--workflow", "SC-OBR", "--drive", "hook"), {}),
-        (4, "2 backward 5; 0 Solver._carry 1", 1, [4, 5], ("--workflow", "SC-OBR"), {}),
+        (4, "2 backward 5; 0 Shrink._put_back 1", 1, [4, 5], ("--workflow", "SC-OBR"), {}),
     ],
 )
 def test_without_the_root_they_go_on_from_its_newest_whole_mirror(runs, ranks, moments, every, taken, flags, fields):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,15 @@ JOBS = Path(__file__).resolve().parents[2] / "jobs"
 sys.path.append(str(JOBS))  # jobs are no package
 import search_faults  # noqa: E402
 import search_ranks  # noqa: E402
-from search_draw import ENGINES, draw  # noqa: E402
+from search_draw import ALGORITHMS, ENGINES, RULES, draw  # noqa: E402
 from search_nets import run_nets  # noqa: E402
+
+from collectives.codecs import CODECS  # noqa: E402
+from scaffe.parallel.drive import DRIVES  # noqa: E402
+from scaffe.parallel.instances.gathers.gather import registered as gathers  # noqa: E402
+from scaffe.parallel.owners import OWNERS  # noqa: E402
+from scaffe.parallel.run import SYNCS  # noqa: E402
+from scaffe.parallel.workflows.workflow import registered as workflows  # noqa: E402
 
 SEED, NETS, FAULTS, SECONDS = 1, 40, 6, 120  # of a job of a machine of its own
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(10 * SECONDS)]  # they start an mpirun of their own
@@ -35,6 +44,25 @@ def test_random_faults_leave_the_weights_of_an_undisturbed_run(mpirun, tmp_path:
     wrong = [f"{again} {one.fault.number}: {one.fault.cell} {one.wrong}" for one in found if one.wrong]
     assert not wrong, "\n".join(wrong)
     assert {one.fault.number for one in found} == {*range(FAULTS)}
+
+
+def test_all_kinds_of_trainings_are_drawn() -> None:
+    cases = [draw(SEED, number) for number in range(400)]
+    solvers = [case.several.solver for case in cases]
+    for pattern in (
+        "iter_size: 3", "clip_gradients: 0", '"L1"', '"L2"', "lr_mult: 0", "propagate_down: false", "ignore_label",
+        "VALID", "NONE", "test_state", "test_compute_loss: true", '"BatchNorm"', '"BN"', '"Dropout"',
+        r'name: "w\d+b" lr_mult: 0', r'Loss"(.|\n)*Loss"', "mirror: true", *(f'^type: "{rule}"' for rule in RULES),
+    ):  # fmt: skip
+        assert sum(bool(re.search(pattern, solver)) for solver in solvers) > 3, pattern
+    runs = [case.several.run for case in cases]
+    assert {(run["workflow"], run["sync"]) for run in runs} == {*product(workflows(), SYNCS)}
+    assert {run["drive"] for run in runs} == {"auto", *DRIVES} and {run["reduce"] for run in runs} == {*ALGORITHMS}
+    shared = {(run.get("owners", "root"), run["workflow"]) for run in runs}
+    assert shared == {*product(OWNERS, workflows())}
+    assert {run.get("gradient_numbers") for run in runs} == {None, *CODECS}
+    assert {case.ranks for case in cases} == {*range(1, 9)}
+    assert {case.several.instances.get("gather") for case in cases} == {None, *gathers()}
 
 
 def test_a_case_is_drawn_from_its_seed_and_number_alone() -> None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
     [
         ("1 backward 5", 1, ("--workflow", "SC-OBR", "--bucket-bytes", "0", "--reduce", "chain")),
         ("0 update 5", 0, ("--workflow", "SC-OBR", "--sync", "allreduce", "--reduce", "ring")),
-        ("0 Solver._finish_records 1", 0, ("--workflow", "SC-B")),  # at the last snapshot they are set back to
+        ("0 Ending.finish_records 1", 0, ("--workflow", "SC-B")),  # at the last snapshot they are set back to
     ],
 )
 def test_with_a_spare_the_run_computes_what_it_computes_without_a_loss(runs, moment, rank, flags):
@@ -25,10 +25,20 @@ def test_with_a_spare_the_run_computes_what_it_computes_without_a_loss(runs, mom
     assert running(result) == []
 
 
+def test_with_a_spare_several_owners_go_back_to_the_newest_snapshot(runs):
+    flags = "--workflow", "SC-OBR", "--owners", "slices", "--reduce", "ring"
+    result, last = runs.losing(4, "1 backward 5", *flags, "--spares", 1, snapshot=2)
+    assert result.returncode == 0, result.stderr
+    ((left, at, _),) = recoveries(result)
+    assert left == 3 and at in (2, 4)
+    assert last == runs.stages(f"3,0,{at} 3,{at},9", *flags, snapshot=2)
+    assert running(result) == []
+
+
 def test_a_spare_in_the_place_of_a_root_that_was_lost_in_set_up_takes_over_the_acting_roots_state(runs, tmp_path):
     """And its numbers, the norms of updates, too."""
     written = "--tensorboard", tmp_path / "runs", "--metrics", tmp_path / "run.prom", "--measure-every", 1
-    result, last = runs.losing(5, "0 Solver._make_workflows 1; 2 backward 5", "--spares", 1, *written)
+    result, last = runs.losing(5, "0 Parts._make_workflows 1; 2 backward 5", "--spares", 1, *written)
     assert result.returncode == 0, result.stderr
     assert "a spare, takes the place of rank 0; 0 spare(s) are left" in result.stderr
     assert recoveries(result) == [(3, 5, 1)]
@@ -40,7 +50,7 @@ def test_a_spare_in_the_place_of_a_root_that_was_lost_in_set_up_takes_over_the_a
 
 def test_without_another_spare_the_ranks_go_on_as_fewer(runs):
     in_a_row, last = runs.losing(4, "1 forward 4; 2 backward 6", "--spares", 1)
-    joining, others = runs.losing(4, "1 forward 6; 3 Solver._carry 1", "--spares", 1)
+    joining, others = runs.losing(4, "1 forward 6; 3 Shrink._put_back 1", "--spares", 1)
     for result in (in_a_row, joining):
         assert result.returncode == 0, result.stderr
         assert recoveries(result)[-1][:2] == (2, 6)

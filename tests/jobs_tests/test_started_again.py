@@ -13,10 +13,11 @@ from conftest import ROOT, environment
 PROGRAM = """
 import os, signal, sys
 from scaffe.cli import main
+from scaffe.training.checkpoints import Checkpoints
 from scaffe.training.solver import Solver
 
 fault, *words = sys.argv[1:]
-act = Solver._act
+act = Solver._handle
 def fail():
     raise RuntimeError("a defect")
 def failing(self):
@@ -24,7 +25,15 @@ def failing(self):
     if self.iter == 3 and self.world.rank == 1 and not os.path.exists("hit"):
         open("hit", "w").close()
         {"kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "exit": lambda: os._exit(1), "raise": fail}[fault]()
-Solver._act = failing
+Solver._handle = failing
+keep = Checkpoints.keep_prefix
+def killed(self):
+    if fault == "all" and not os.path.exists("hit"):
+        self.job.world.allsum(1)
+        open("hit", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    keep(self)
+Checkpoints.keep_prefix = killed
 sys.exit(main(words))
 """
 
@@ -40,9 +49,9 @@ def train(tmp_path: Path):
     )
     (tmp_path / "program.py").write_text(PROGRAM)
 
-    def run(fault: str) -> subprocess.CompletedProcess[str]:
+    def run(fault: str, *launch: str) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "program.py", fault, "train", "--solver", "solver.prototxt", "--snapshot", "auto"]
-        command = [ROOT / "jobs/mpirun.sh", "--retries", "2", "-n", "2", *words]
+        command = [ROOT / "jobs/mpirun.sh", "--retries", "2", *launch, "-n", "2", *words]
         return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=900)
 
     return run
@@ -66,3 +75,13 @@ def test_an_exception_ends_the_job(train) -> None:
     run = train("raise")
     assert run.returncode not in (0, 2)
     assert "RuntimeError: a defect" in run.stderr and "scaffe retry: " not in run.stderr
+
+
+def test_ranks_that_are_all_killed_before_the_first_iteration_are_started_again(
+    tolerant_mpirun, train, tmp_path
+) -> None:
+    """Open MPI's mpirun --with-ft ulfm then exits with 0, and no lock tells of the training."""
+    run = train("all", "--ft")
+    assert run.returncode == 0 and (tmp_path / "hit").exists()
+    assert "scaffe retry: a process was lost (exit status 0): retry 1 of 2, from the start" in run.stderr
+    assert "Optimization Done." in run.stderr and (tmp_path / "snap_iter_6.solverstate").exists()

@@ -63,7 +63,7 @@ def undisturbed(trainings) -> bytes:
     return weights
 
 
-IN_SET_UP = "1 Solver._make_workflows 1 stop"
+IN_SET_UP = "1 Parts._make_workflows 1 stop"
 SHRINK = "--on-rank-loss", "shrink", "--stall", "shrink", "--stall-seconds", BUSY
 GIVEN_UP = r"Stall: {} on \S+ is given up: its process has not run for \d+ s; process \d+ is killed$"
 

@@ -21,6 +21,10 @@ known(**({wrong} if comm.rank == 1 else {{}}))
 {then}
 print("went on")
 """
+NONE_OF_OURS = (
+    "unknown operation of MPI, which has none of ours; "
+    "known operations: sum max min mean prod land lor lxor band bor bxor"
+)
 LATER = "comm.allreduce(np.ones(7, np.float32))  # a new call, to which a broadcast lets its root go on"
 
 
@@ -29,7 +33,7 @@ LATER = "comm.allreduce(np.ones(7, np.float32))  # a new call, to which a broadc
     [
         ("allreduce", "auto", "{'send': strided}", "send must be contiguous, got shape (6,) with strides (8,)"),
         ("allreduce", "ring", "{'send': [1] * 6}", "send must be a numpy array, got list"),
-        ("allreduce", "mpi", "{'op': MPI.SUM}", "unknown operation Op; known operations: sum max min mean"),
+        ("allreduce", "mpi", "{'op': MPI.NO_OP}", NONE_OF_OURS),
         ("bcast", "mpi", "{'root': '0'}", "root must be a whole number, got '0'"),
     ],
 )

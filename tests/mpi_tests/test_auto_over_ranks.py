@@ -60,7 +60,7 @@ class Trained:
         given = {"compute": Compute(engine="reference"), "run": run or Run()}
         self.solver = Solver(param, instances=instances, **given)
         self.keys, self.used = [], []
-        auto = self.solver.auto_instances
+        auto = self.solver.job.auto_instances
         took = auto.took
         auto.took = lambda _: took(seconds(auto.present))
 
@@ -70,7 +70,7 @@ class Trained:
             self.solver.step(1)
             mine = [key for one in self.solver.nets for layer in one.data_layers() for key in layer.batch.keys]
             self.keys.append(sorted(sum(COMM.allgather(mine), [])))
-            self.used.append(self.solver.auto_instances.present)
+            self.used.append(self.solver.job.auto_instances.present)
         return self
 
     def resume(self, path):
@@ -80,9 +80,9 @@ class Trained:
     def end(self):
         """Return the parameters with the statistics, the root's history, and the next samples of all data layers."""
         solver = self.solver
-        solver.propagate.sync()
-        values, history = solver.net.packed.data.copy(), COMM.bcast(solver.rule.history[0].copy())
-        state = solver.snapshots.state(Progress(solver.iter, solver.tests_done, solver.seed))
+        solver.parts.propagate.sync()
+        values, history = solver.net.packed.data.copy(), COMM.bcast(solver.parts.rule.history[0].copy())
+        state = solver.parts.snapshots.state(Progress(solver.iter, solver.job.tests_done, solver.job.seed))
         solver.close()
         return values, history, np.array([position.samples for position in state.position])
 
@@ -96,7 +96,7 @@ def assert_near(ours, expected):
 def test_a_run_whose_instances_change_computes_what_one_without_them_does(folder, fields):
     auto, plain = (Trained(folder, given, **fields).step(NUMBERS + 3) for given in (AUTO, Instances()))
     assert [one.n for one in auto.used[:: InstancesTrial.ITERATIONS]] == ["1", "numa", "core", "numa"]
-    assert auto.solver.team.size == 2
+    assert auto.solver.parts.team.size == 2
     assert auto.keys == plain.keys  # no gap, no repetition
     assert_near(auto.end(), plain.end())
 
@@ -175,12 +175,12 @@ def test_a_resume_within_the_trial_begins_it_again(folder):
 def test_workflows_are_timed_after_the_instances(folder):
     auto = Trained(folder, run=Run("auto"))
     if COMM.size > 1:
-        tried = len(auto.solver.run.candidates)
+        tried = len(auto.solver.job.run.candidates)
         assert tried > 1
     auto.step(NUMBERS)
-    assert len(auto.solver.trial.workflows) == 1
+    assert len(auto.solver.parts.trial.workflows) == 1
     auto.step(1)
-    assert len(auto.solver.trial.workflows) == (1 if COMM.size == 1 else 2)
+    assert len(auto.solver.parts.trial.workflows) == (1 if COMM.size == 1 else 2)
     auto.end()
 
 

@@ -16,20 +16,23 @@ from collectives import (
     tuning,
 )
 from collectives.execution import execute, peer, plans, window
+from collectives.execution.library import LibraryPlan
 from collectives.execution.operations import OPERATIONS, TYPES
-from collectives.execution.plans import LibraryPlan
 from collectives.tuning import Row, Table
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 TREES = ["chain", "binomial", "flat", "kary-2", "two-tree", "cb-2", "cc-2", "ccb-2"]
 LEVELS = [f"{name}:levels" for name in TREES if name != "two-tree"]
+BLOCKS = ("reduce_scatter", "allgather")
 ALGORITHMS = {
     "reduce": ["auto", "mpi", "slices", "leaders-chain", "leaders-cb-2:levels", *TREES, *LEVELS],
     "bcast": ["auto", "mpi", "slices", "leaders-chain", *TREES],
     "allreduce": ["auto", "mpi", "slices", "leaders-ring", "ring", "halving", *TREES],
+    **{what: ["auto", "mpi", "slices", "leaders-ring", "leaders-mpi", "ring", "halving"] for what in BLOCKS},
 }
 CASES = [(what, algorithm) for what, algorithms in ALGORITHMS.items() for algorithm in algorithms]
+LEADERS = "leaders-chain", "leaders-ring"
 LENGTHS = (0, 1, 2, 13, 1000)
 
 
@@ -60,6 +63,8 @@ def check(comm, what, length, dtype, op="sum", kind="own", **how):
     wide = everyone.astype(np.float64)
     want = {"sum": wide.sum, "mean": wide.mean, "max": wide.max, "min": wide.min}[op](0).astype(dtype)
     send, recv = comm.empty((2, length), dtype) if kind == "window" else np.empty((2, length), dtype)
+    if what in BLOCKS:
+        return check_blocks(comm, what, send, recv, everyone, want, op, **how)
     for root in {0, comm.size - 1}:
         send[...], recv[...] = everyone[comm.rank], 0
         if what == "bcast":
@@ -75,6 +80,30 @@ def check(comm, what, length, dtype, op="sum", kind="own", **how):
         np.testing.assert_array_equal(recv, want if has_result else 0)
         getattr(comm, what)(send, op=op, **how, **({} if what == "allreduce" else {"root": root}))  # in place
         np.testing.assert_array_equal(send, want if has_result else everyone[comm.rank])
+
+
+def check_blocks(comm, what, send, recv, everyone, want, op, **how):
+    """Do the same for a collective of blocks, of nearly equal and of other lengths, 0 included."""
+    length = send.size
+    uneven = np.diff([0, *sorted(np.random.default_rng(length).integers(0, length + 1, comm.size - 1)), length])
+    for counts in (None, uneven, uneven.tolist(), tuple(map(int, uneven))):
+        ends = np.arange(comm.size + 1) * length // comm.size if counts is None else np.cumsum([0, *uneven])
+        block = slice(ends[comm.rank], ends[comm.rank + 1])
+        send[...], recv[...] = everyone[comm.rank], -1
+        if what == "reduce_scatter":
+            comm.reduce_scatter(send, recv[block], op, counts=counts, **how)
+            np.testing.assert_array_equal(send, everyone[comm.rank])
+            assert (np.delete(recv, np.arange(length)[block]) == -1).all()
+            comm.reduce_scatter(send, MPI.IN_PLACE, op, counts=counts, **how)
+            for found in (send, recv):
+                np.testing.assert_array_equal(found[block], want[block])
+        else:
+            pieced = np.concatenate([row[a:b] for row, a, b in zip(everyone, ends, ends[1:], strict=False)])
+            comm.allgather(send[block], recv, counts=counts, **how)
+            np.testing.assert_array_equal(recv, pieced)
+            send[: block.start] = send[block.stop :] = -1
+            comm.allgather(send, counts=counts, **how)
+            np.testing.assert_array_equal(send, pieced)
 
 
 @pytest.mark.parametrize(("what", "algorithm"), CASES)
@@ -114,8 +143,8 @@ def test_leaders_of_unequal_nodes_are_refused_and_of_equal_ones_work():
             halves.allreduce(array, algorithm="leaders-ring")
     else:
         for what in ALGORITHMS:
-            check(halves, what, 1000, np.dtype("f4"), algorithm="leaders-chain", chunk_bytes=256)
-            check(halves, what, 1000, np.dtype("f4"), kind="window", algorithm="leaders-chain", chunk_bytes=256)
+            check(halves, what, 1000, np.dtype("f4"), algorithm=LEADERS[what in BLOCKS], chunk_bytes=256)
+            check(halves, what, 1000, np.dtype("f4"), kind="window", algorithm=LEADERS[what in BLOCKS], chunk_bytes=256)
     halves.free()
 
 
@@ -126,7 +155,7 @@ def test_leaders_of_nodes_whose_ranks_are_in_any_order():
     first, second = range(COMM.size // 2), reversed(range(COMM.size // 2))
     mixed = Communicator(COMM, group=Group.of([*first, *second]))
     for what in ALGORITHMS:
-        check(mixed, what, 1000, np.dtype("f4"), algorithm="leaders-chain", chunk_bytes=256)
+        check(mixed, what, 1000, np.dtype("f4"), algorithm=LEADERS[what in BLOCKS], chunk_bytes=256)
     mixed.free()
 
 
@@ -329,7 +358,7 @@ def test_an_array_that_is_wrong_on_one_rank_is_an_error_on_all(comm):
         ({"algorithm": "magic"}, "unknown algorithm 'magic'; known are chain"),
         ({"algorithm": "cb", "chain_size": 0}, "chain_size is 0; it must be at least 1"),
         ({"op": "xor"}, "unknown operation 'xor'"),
-        ({"recv": np.ones(3, np.float32)}, "recv has 3 of float32, send 4 of float32"),
+        ({"recv": np.ones(3, np.float32)}, "recv has 3 elements; expected 4"),
     ],
 )
 def test_nonsense_is_named(comm, how, said):

@@ -78,7 +78,7 @@ def train(kind, size, iterations, resume=None, name=None):
             solver.restore(resume)
         solver.step(iterations)
         path = solver.snapshot() if name else None
-        solver.propagate.sync()
+        solver.parts.propagate.sync()
         result = solver.net.packed.data.copy(), solver.net.layers[0].position, path
         solver.close()
         comm.Free()

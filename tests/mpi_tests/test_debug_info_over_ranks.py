@@ -21,6 +21,8 @@ COMM = MPI.COMM_WORLD
 RUNS = [
     *(Run(name, reduce="chain", bucket_bytes="2K") for name in registered()),
     Run("SC-OBR", reduce="chain", bucket_bytes="2K", drive="helper"),
+    Run("SC-OBR", owners="spread", reduce="chain", bucket_bytes="2K"),
+    Run("SC-OB", owners="slices", reduce="ring", bucket_bytes="2K"),
     Run("SC-OB", "allreduce", reduce="ring", bucket_bytes="2K"),
 ]
 pytestmark = pytest.mark.mpi
@@ -45,7 +47,7 @@ def after_three(folder, run, gpu=None, **fields):
     return found
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}-{run.drive}")
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.workflow}-{run.sync}-{run.owners}-{run.drive}")
 def test_the_first_rank_alone_has_lines_which_change_no_bit(folder, run, caplog):
     caplog.set_level(logging.WARNING if COMM.rank else logging.INFO)
     before, after = after_three(folder, run, debug_info=True)

@@ -46,7 +46,7 @@ def test_the_roots_default_seed_is_everyones(tmp_path_factory, world):
     db = shared_folder(COMM, tmp_path_factory, "seeds") / "db"
     set_defaults(seed=20 + COMM.rank)
     solver = scaffe.Solver(solver_with(softmax_regression(db), random_seed=-1), world=world)
-    assert (solver.seed, solver.net.context.seed) == (20, 20)
+    assert (solver.job.seed, solver.net.context.seed) == (20, 20)
     solver.close()
 
 

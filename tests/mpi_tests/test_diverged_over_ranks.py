@@ -26,6 +26,12 @@ WAYS = {
     "both, by a helper": {"workflow": "SC-OBR", "drive": "helper", "bucket_bytes": "0"},
     "pieces": {"workflow": "SC-OBR", "drive": "helper", "bucket_bytes": "1000"},
     "every rank updates pieces": {"workflow": "SC-OBR", "sync": "allreduce", "drive": "hook", "bucket_bytes": "1000"},
+    "owners of buckets": {"workflow": "SC-OBR", "owners": "spread", "drive": "hook", "bucket_bytes": "1000"},
+    "owners of slices": {"workflow": "SC-OB", "owners": "slices", "reduce": "slices", "drive": "hook"},
+    "rounded to bf16": {"workflow": "SC-OBR", "gradient_numbers": "bf16", "drive": "hook"},
+    "rounded to float16": {"gradient_numbers": "float16", "error_feedback": "on"},
+    "rounded to int8": {"workflow": "SC-OBR", "gradient_numbers": "int8", "drive": "hook"},
+    "rounded slices": {"gradient_numbers": "int8", "owners": "slices", "reduce": "auto"},
 }
 
 
@@ -63,7 +69,7 @@ def make(folder):
 
     yield make
     for solver in made:
-        solver.propagate.sync()
+        solver.parts.propagate.sync()
         solver.close()
 
 
@@ -102,7 +108,9 @@ def test_all_ranks_are_told_by_devices(make, way):
     assert solver.iter == 2
 
 
-@pytest.mark.parametrize("way", ["one message", "pieces", "every rank updates pieces"])
+@pytest.mark.parametrize(
+    "way", ["one message", "pieces", "every rank updates pieces", "owners of buckets", "owners of slices"]
+)
 def test_the_last_iterations_update_is_told_and_before_a_snapshot(make, folder, way):
     solver = make(way, snapshot=2)
     if COMM.rank == COMM.size - 1:

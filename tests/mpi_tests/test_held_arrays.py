@@ -51,7 +51,7 @@ def test_shared_memory_stays_on_all_ranks_while_one_holds_an_array_of_it(tmp_pat
     solver.step(1)
     mine = holder is not None and comm.rank == holder % comm.size
     held = solver.net.params["ip"][0].data if mine else None
-    collectives = solver.collectives
+    collectives = solver.parts.collectives
     monkeypatch.setattr(Communicator, "free", freed)
     solver.close()
     if comm.size > 1:

@@ -73,12 +73,12 @@ def test_a_solver_tests_by_its_instances(folder: Path) -> None:
     param = nets.solver_with(nets.lenet(folder / "db", BATCH), test_iter=[5], test_interval=100)
     given = Instances("3", oversubscribe=True)
     solver = Solver(param, world=World(COMM.Dup()), compute=Compute(device="cpu", threads=1), instances=given)
-    assert len(solver.tests[0]) == 3 and solver.test_nets == [solver.tests[0][0]]
+    assert len(solver.parts.tests[0]) == 3 and solver.test_nets == [solver.parts.tests[0][0]]
     found = []
     for _ in range(2):
-        found += run_batches(solver.tests[0], 5, solver.world, solver.team)
-        solver.tests_done += 1
-    for nets_of_instances in solver.tests:
+        found += run_batches(solver.parts.tests[0], 5, solver.world, solver.parts.team)
+        solver.job.tests_done += 1
+    for nets_of_instances in solver.parts.tests:
         assert {net.packed.data.ctypes.data for net in nets_of_instances} == {solver.net.packed.data.ctypes.data}
     alone = scaffe.Net(folder / "net.prototxt", scaffe.TEST, compute=Compute(device="cpu", threads=1))
     alone.packed.set_data(solver.net.packed.data)
@@ -103,9 +103,9 @@ def test_a_resumed_run_tests_the_batches_that_follow(folder: Path) -> None:
     first = opened()
     first.test_all()
     path = first.snapshot()
-    expected = run_batches(first.tests[0], 3, first.world, first.team)
+    expected = run_batches(first.parts.tests[0], 3, first.world, first.parts.team)
     first.close()
     then = opened()
     then.restore(path)
-    assert run_batches(then.tests[0], 3, then.world, then.team) == expected
+    assert run_batches(then.parts.tests[0], 3, then.world, then.parts.team) == expected
     then.close()

@@ -25,6 +25,8 @@ WAYS = {
     "SC-B": {"workflow": "SC-B"},
     "SC-OB": {"workflow": "SC-OB", "drive": "hook"},
     "SC-OBR, helper": {"workflow": "SC-OBR", "drive": "helper"},
+    "spread": {"workflow": "SC-OBR", "owners": "spread", "bucket_bytes": "16K"},
+    "slices": {"workflow": "SC-B", "owners": "slices", "reduce": "ring"},
     "allreduce": {"workflow": "SC-OBR", "sync": "allreduce"},
 }
 
@@ -67,7 +69,7 @@ def samples(path):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_curves_are_those_of_one_rank(folder, alone, way):
-    runs, file = train(folder, COMM, way, Run(reduce="chain", bucket_bytes="3K", **WAYS[way]))
+    runs, file = train(folder, COMM, way, Run(**{"reduce": "chain", "bucket_bytes": "3K"} | WAYS[way]))
     assert len(list(runs.iterdir())) == 1
     shown = curves(runs)
     equal = {tag for tag in shown if not tag.startswith(OF_RANKS)}

@@ -44,8 +44,8 @@ def train(folder, size, iterations, settings, resume=None, name=None):
             solver.step(1)
             keys += sum(comm.allgather(solver.net.layers[0].batch.keys), [])
         path = solver.snapshot() if name else None
-        solver.propagate.sync()
-        counts = solver.world.allsums(solver.bad_records.counts()).tolist()
+        solver.parts.propagate.sync()
+        counts = solver.world.allsums(solver.parts.bad_records.counts()).tolist()
         result = solver.net.packed.data.copy(), keys, counts, path
         solver.close()
         comm.Free()

@@ -33,5 +33,5 @@ def test_all_ranks_compute_as_the_root_found_best():
     param = text_format.Parse(SOLVER, SolverParameter())
     solver = scaffe.Solver(param, run=Run(scaling="weak"), compute=Compute(engine="onednn", plan="timed"))
     solver.step(1)
-    assert len(solver.choices.taken) == 2
-    assert all(taken == solver.choices.taken for taken in comm.allgather(solver.choices.taken))
+    assert len(solver.job.choices.taken) == 2
+    assert all(taken == solver.job.choices.taken for taken in comm.allgather(solver.job.choices.taken))

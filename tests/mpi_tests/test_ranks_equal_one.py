@@ -44,7 +44,7 @@ def train(
     given = replace(run or Run(), scaling=scaling)
     solver = Solver(param, world=World(comm), run=given, compute=Compute(engine=engine, numbers=numbers))
     solver.step(iterations)
-    solver.propagate.sync()
+    solver.parts.propagate.sync()
     solver.close()
     comm.Free()
     return {p.label: p.blob.data.copy() for p in solver.net.parameters}

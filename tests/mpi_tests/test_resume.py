@@ -60,13 +60,13 @@ class Run:
 
     def _state(self):
         solver, world = self.solver, self.solver.world
-        solver.propagate.sync()
+        solver.parts.propagate.sync()
         state = {
             "iteration": solver.iter,
             "parameters": solver.net.packed.data.copy(),
-            "history": world.comm.bcast(solver.rule.history[0].copy()),
+            "history": world.comm.bcast(solver.parts.rule.history[0].copy()),
             "position": [layer.position for layer in solver.net.data_layers()],
-            "tests": run_batches(solver.tests[0], TESTS["test_iter"][0], world, solver.team),
+            "tests": run_batches(solver.parts.tests[0], TESTS["test_iter"][0], world, solver.parts.team),
         }
         solver.step(1)
         keys = [key for layer in solver.net.data_layers() for key in layer.batch.keys]
@@ -154,7 +154,7 @@ def test_all_ranks_go_on_from_the_newest_whole_snapshot(folder):
     run.end()
     resumed = Run(folder, "flipped").resume("auto")
     assert resumed.solver.iter == 2
-    resumed.solver.propagate.sync()
+    resumed.solver.parts.propagate.sync()
     assert np.array_equal(resumed.solver.net.packed.data, expected)
     resumed.end()
 

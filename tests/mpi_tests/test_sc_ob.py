@@ -16,7 +16,7 @@ def solver(tmp_path_factory):
 
 def test_each_layer_waits_for_its_own_parameters_alone(solver, monkeypatch):
     """Messages advance only where a layer waits, so that what has come by then is what it needs."""
-    events, staged = recorded(monkeypatch, solver.net), solver.propagate.staged
+    events, staged = recorded(monkeypatch, solver.net), solver.parts.propagate.staged
     monkeypatch.setattr(Hook, "between", lambda hook: None)
     owners = [name.removeprefix("parameters of ") for name in staged.names]
     come = {}

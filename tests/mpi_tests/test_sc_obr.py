@@ -26,7 +26,7 @@ def test_gradients_may_begin_once_the_backward_pass_has_been_through_their_layer
 
 
 def test_a_bucket_is_updated_and_sent_out_while_the_backward_pass_goes_on(solver, monkeypatch):
-    aggregate = solver.workflow.aggregate
+    aggregate = solver.parts.workflow.aggregate
 
     def until_nothing_moves(hook):
         while aggregate.progress() or not aggregate.idle():
@@ -52,8 +52,10 @@ def test_a_bucket_is_updated_and_sent_out_while_the_backward_pass_goes_on(solver
 
 
 def test_on_one_node_shrink_updates_the_same_buckets_after_the_last_sum(solver):
-    run = replace(solver.run, on_rank_loss="shrink")
-    late = make_workflow(run, solver.world, solver.collectives, solver.net, solver.update_bucket, solver.rule)
-    assert solver.workflow.early and late.early == (solver.collectives.shape.nodes > 1)
-    assert late.buckets == solver.workflow.buckets
+    run = replace(solver.job.run, on_rank_loss="shrink")
+    late = make_workflow(
+        run, solver.world, solver.parts.collectives, solver.net, solver.parts.update, solver.parts.rule
+    )
+    assert solver.parts.workflow.early and late.early == (solver.parts.collectives.shape.nodes > 1)
+    assert late.buckets == solver.parts.workflow.buckets
     late.close()

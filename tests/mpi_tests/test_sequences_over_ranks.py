@@ -55,7 +55,7 @@ def trained(name, folder, size):
     param.random_seed, param.snapshot, param.display = 1, 0, 0
     solver = Solver(param, world=World(comm), compute=Compute("reference"))
     solver.step(6)
-    solver.propagate.sync()
+    solver.parts.propagate.sync()
     solver.close()
     comm.Free()
     return {p.label: p.blob.data.copy() for p in solver.net.parameters}

@@ -40,12 +40,12 @@ def test_buckets_messages_and_their_order_are_a_real_run_s(workflow: str) -> Non
         if lane is not None:
             notes.append((kind, bucket, begin))
 
-    real.workflow.propagate.meter.note = real.workflow.aggregate.meter.note = note
+    real.parts.workflow.propagate.meter.note = real.parts.workflow.aggregate.meter.note = note
     real.step(6)
     one = simulate_iteration(NET, COMM.size, "cluster-a", run, batch=BATCH, shown=COMM.size)
-    assert dict(one.buckets) == real.workflow.nbytes()
+    assert dict(one.buckets) == real.parts.workflow.nbytes()
     labels = list(one.buckets)
-    for kind, of in (("propagation", real.workflow.propagate), ("aggregation", real.workflow.aggregate)):
+    for kind, of in (("propagation", real.parts.workflow.propagate), ("aggregation", real.parts.workflow.aggregate)):
         simulated = sorted((s for s in one.spans[COMM.rank] if s.kind == kind), key=lambda span: span.begin)
         buckets = began(notes, kind, len(labels) if hasattr(of, "staged") else 1)
         expected = [labels[k] if k >= 0 else "all" for k in buckets]
@@ -61,9 +61,9 @@ def _steps_are_equal(real: Any, run: Run) -> None:
     from collectives.schedules.algorithms import Choice
     from collectives.simulation.communicator import Chooser
 
-    group = real.collectives.group
+    group = real.parts.collectives.group
     chooser = Chooser(group, lambda what, nbytes: Choice("chain"), 1 << 20)
     array = real.net.packed.diff[: 1 << 14]
-    plan = real.collectives.plan("reduce", array, **run.how)
+    plan = real.parts.collectives.plan("reduce", array, **run.how)
     schedule = chooser.schedule("reduce", run.reduce, array.nbytes, array.itemsize, run.chunk_bytes, 0)
     assert schedule.rank(COMM.rank) == plan.schedule.rank(COMM.rank)

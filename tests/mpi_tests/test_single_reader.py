@@ -52,7 +52,7 @@ def train(readers: str, drive: str = "hook", scaling: str = "strong", passes: in
         reading=settings,
     )
     solver.step(4)
-    solver.propagate.sync()
+    solver.parts.propagate.sync()
     layer, blobs = solver.net.layers[0], solver.net.blobs
     rows = [blobs[name].data.copy() for name in ("data", "label")]
     result = *rows, [layer.origin(row) for row in range(len(rows[0]))], layer.position, solver.net.packed.data.copy()

@@ -183,10 +183,10 @@ def test_apply_update_has_the_bits_of_an_iteration(folder, run):
 @pytest.mark.parametrize("sync", SYNCS)
 def test_apply_update_without_a_learning_rate_is_an_error_of_all_ranks(folder, sync):
     solver = opened(folder, COMM.size, Run(sync=sync), lr_policy="exp", gamma=1e30)
-    solver.iter = 100
+    solver.job.iter = 100
     with pytest.raises(DivergedError, match="the learning rate of iteration 100 is not a finite number"):
         solver.apply_update()
-    solver.iter = 0
+    solver.job.iter = 0
     solver.apply_update()
     solver.close()
 

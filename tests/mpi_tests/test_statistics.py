@@ -104,7 +104,7 @@ def test_they_take_no_part_in_updates_and_snapshots_have_them_where_caffe_does(f
     solver.step(1)
     after = statistics(solver)
     solver.restore(path)
-    solver.propagate.sync()
+    solver.parts.propagate.sync()
     for ours, expected in zip(statistics(solver), before, strict=True):
         np.testing.assert_array_equal(ours, expected)
     solver.step(1)

@@ -75,10 +75,10 @@ def test_training_sends_less_across(sent, tmp_path_factory, caplog, sync, reduce
         run = Run(sync=sync, reduce=reduce, supernodes=each)
         with caplog.at_level("INFO"):
             solver = Solver(param, world=World(COMM), compute=Compute(engine="reference"), run=run)
-        assert solver.collectives.group.supernodes == (group.supernodes if each else (0,) * COMM.size)
+        assert solver.parts.collectives.group.supernodes == (group.supernodes if each else (0,) * COMM.size)
         sent[:] = [0] * COMM.size
         solver.step(3)
-        solver.propagate.sync()
+        solver.parts.propagate.sync()
         crossed.append(across(sent, group))
         parameters.append(solver.net.packed.data.copy())
         solver.close()

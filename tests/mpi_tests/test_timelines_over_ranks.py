@@ -48,7 +48,7 @@ def train(folder, way, **options):
     """Return the solver after some iterations, closed."""
     solver = make(folder, way, **options)
     solver.solve()
-    solver.propagate.sync()
+    solver.parts.propagate.sync()
     solver.close()
     return solver
 
@@ -134,7 +134,7 @@ def test_each_instance_has_a_track_with_every_layer_and_its_readers(with_instanc
 
 def test_each_buckets_gradients_are_added_in_the_instances_threads(with_instances):
     _, solver, path = with_instances
-    buckets = {bucket.label(solver.net) for bucket in solver.workflow.aggregate.buckets}
+    buckets = {bucket.label(solver.net) for bucket in solver.parts.workflow.aggregate.buckets}
     for one in read_trace(path).ranks.values():
         additions = [span for span in one.spans if span.kind == "gather"]
         assert {span.name for span in additions} == buckets
@@ -175,7 +175,7 @@ def test_nothing_arrives_before_it_was_sent(shown):
 
 def test_each_bucket_is_summed_in_each_iteration(shown):
     way, solver, path = shown
-    buckets = {bucket.label(solver.net) for bucket in solver.workflow.aggregate.buckets}
+    buckets = {bucket.label(solver.net) for bucket in solver.parts.workflow.aggregate.buckets}
     assert len(buckets) > 1
     for rank, one_rank in spans(path).items():
         sums = [span[1] for span in named(one_rank, "aggregation")]
@@ -198,7 +198,9 @@ def test_the_summary_of_a_run_agrees_with_its_workflow(shown):
 
 def test_sc_b_hides_nothing(folder):
     solver = train(folder, "SC-B")
-    text = describe(solver.world, [solver.workflow.propagate.meter, solver.workflow.aggregate.meter], ITERATIONS)
+    text = describe(
+        solver.world, [solver.parts.workflow.propagate.meter, solver.parts.workflow.aggregate.meter], ITERATIONS
+    )
     assert text.startswith("propagation: 0% hidden, ")
     assert "; aggregation: 0% hidden, " in text
 

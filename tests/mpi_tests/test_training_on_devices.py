@@ -23,6 +23,7 @@ WAYS = {
     "one message": Run("SC-B", reduce="chain"),
     "overlapped": Run("SC-OBR", reduce="chain", bucket_bytes="0", drive="hook"),
     "by a helper": Run("SC-OBR", reduce="chain", bucket_bytes="0", drive="helper"),
+    "spread": Run("SC-OBR", owners="spread", reduce="chain", bucket_bytes="16K", drive="hook"),
     "every rank updates": Run("SC-OBR", "allreduce", "chain", bucket_bytes="0", drive="hook"),
     "by NCCL": Run("SC-OBR", reduce="nccl", bucket_bytes="0", drive="hook"),
     "by NCCL and a helper": Run("SC-OBR", reduce="nccl", bucket_bytes="0", drive="helper"),
@@ -44,7 +45,7 @@ def trained(folder, run, gpu, engine="reference", iterations=3, **how):
         param, world=world, run=run, compute=Compute(engine=engine), watching=Watching(stall_seconds=0), **how
     )
     solver.step(iterations)
-    solver.propagate.sync()
+    solver.parts.propagate.sync()
     values = solver.net.packed.host_data().copy()
     solver.close()
     return values

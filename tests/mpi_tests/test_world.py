@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 from scaffe.errors import AgreedError, LaunchError, ScaffeError
 from scaffe.parallel import world as worlds
+from scaffe.parallel.hosts import crowding, describe, gpu_crowding
 from scaffe.parallel.world import World
 
 pytestmark = pytest.mark.mpi
@@ -51,7 +52,7 @@ def test_the_same_error_on_all_ranks_is_told_without_a_rank(world):
 
 
 def test_every_rank_is_described_once(world):
-    text = "\n".join(world.describe())
+    text = "\n".join(describe(world))
     assert all(text.count(f"rank {rank} on cores ") == 1 for rank in range(world.size))
 
 
@@ -145,7 +146,7 @@ def test_more_threads_than_cores_are_told_once_a_node(world):
         (3, "b", [0], 3, True),
     ):
         fair.rank, fair.host, fair.cores, fair.threads = rank, host, cores, threads
-        assert bool(fair.crowding()) == told
+        assert bool(crowding(fair)) == told
     with pytest.raises(LaunchError, match="threads must be 1 to [0-9]+ on this machine, got -1"):
         fair.take_threads(-1)
 
@@ -160,15 +161,15 @@ class FakeGpu:
 def test_ranks_that_share_a_gpu_are_told_once(world):
     sharing = World(world.comm)
     sharing.take_gpu(FakeGpu("0000:0a:00.0"))
-    told = world.comm.allgather(sharing.gpu_crowding())
+    told = world.comm.allgather(gpu_crowding(sharing))
     names = sorted({place[0] for place in sharing.places})
     assert [bool(text) for text in told].count(True) == (len(names) if world.size > len(names) else 0)
-    assert all("and the GPU at 0000:0a:00.0" in line for line in sharing.describe())
+    assert all("and the GPU at 0000:0a:00.0" in line for line in describe(sharing))
     sharing.take_gpu(FakeGpu(f"0000:{world.rank:02x}:00.0"))
-    assert sharing.gpu_crowding() == ""
+    assert gpu_crowding(sharing) == ""
 
 
 def test_where_one_rank_has_no_gpu_all_compute_on_the_cpu(world):
     mixed = World(world.comm)
     mixed.take_gpu(None if world.rank == world.size - 1 else FakeGpu("0000:0a:00.0"))
-    assert mixed.gpu is None and mixed.gpu_crowding() == ""
+    assert mixed.gpu is None and gpu_crowding(mixed) == ""

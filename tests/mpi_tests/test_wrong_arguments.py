@@ -46,7 +46,8 @@ def overlapping(by: int) -> dict[str, np.ndarray]:
 
 
 ARGUMENTS: list[tuple[str, Callable[[], dict[str, Any]], str]] = [
-    ("op", lambda: {"op": MPI.SUM}, "unknown operation Op; known operations: sum max min mean"),
+    ("op", lambda: {"op": MPI.REPLACE}, "unknown operation of MPI, which has none of ours; known operations: sum max"),
+    ("op", lambda: {"op": "band"}, "there is no band of float32; operations for it: sum max min mean prod"),
     ("op", lambda: {"op": ["sum"]}, "unknown operation list"),
     ("op", lambda: {"op": None}, "unknown operation NoneType"),
     ("op", lambda: {"op": np.ones(3)}, "unknown operation ndarray"),
@@ -62,10 +63,10 @@ ARGUMENTS: list[tuple[str, Callable[[], dict[str, Any]], str]] = [
     ("algorithm", lambda: {"algorithm": None}, "algorithm must be a name, got None"),
     ("algorithm", lambda: {"algorithm": {"chain"}}, "algorithm must be a name, got set"),
     ("algorithm", lambda: {"algorithm": "magic"}, "unknown algorithm 'magic'; known are"),
-    ("algorithm", lambda: {"algorithm": "cb-" + "9" * 5000}, "algorithm 'cb-9*': a number of 5000 digits; expected 9"),
-    ("algorithm", lambda: {"algorithm": "cb-999999999999"}, "'cb-999999999999': a number of 12 digits; expected 9 at"),
-    ("algorithm", lambda: {"algorithm": "cb", "chain_size": 0}, "chain_size is 0; it must be at least 1"),
-    ("algorithm", lambda: {"algorithm": "cb", "chain_size": "8"}, "chain_size must be a whole number, got '8'"),
+    ("tree", lambda: {"algorithm": "cb-" + "9" * 5000}, "algorithm 'cb-9*': a number of 5000 digits; expected 9"),
+    ("tree", lambda: {"algorithm": "cb-999999999999"}, "'cb-999999999999': a number of 12 digits; expected 9 at"),
+    ("tree", lambda: {"algorithm": "cb", "chain_size": 0}, "chain_size is 0; it must be at least 1"),
+    ("tree", lambda: {"algorithm": "cb", "chain_size": "8"}, "chain_size must be a whole number, got '8'"),
     ("chunk_bytes", lambda: {"chunk_bytes": -1}, "chunk_bytes is -1; it must be at least 0"),
     ("chunk_bytes", lambda: {"chunk_bytes": "4K"}, "chunk_bytes must be a whole number, got '4K'"),
     ("chunk_bytes", lambda: {"chunk_bytes": [64]}, "chunk_bytes must be a whole number, got list"),
@@ -79,24 +80,49 @@ ARGUMENTS: list[tuple[str, Callable[[], dict[str, Any]], str]] = [
     ("send", lambda: {"send": ones([("a", "O")])}, "Python objects, which can't be sent"),
     ("send", lambda: {"send": np.ones((LENGTH, 2), "f4")[:, 0]}, "send must be contiguous"),
     ("send", lambda: {"send": np.broadcast_to(np.float32(1), LENGTH)}, "send must be contiguous"),
-    ("sum", lambda: {"send": ones(bool)}, "arrays of bool can't be reduced"),
-    ("sum", lambda: {"send": ones(complex)}, "arrays of complex128 can't be reduced"),
+    ("sum", lambda: {"send": ones(bool)}, "there is no sum of bool; operations for it: max min land lor"),
+    ("sum", lambda: {"send": ones(complex), "op": "max"}, "there is no max of complex128; operations for it: sum mean"),
     ("sum", lambda: {"send": ones(">f4")}, "arrays of >f4 can't be reduced"),
     ("sum", lambda: {"send": ones("M8[s]")}, r"arrays of datetime64\[s\] can't be reduced"),
     ("recv", lambda: {"recv": frozen()}, "recv is read-only, but the result goes there"),
     ("recv", lambda: {"recv": "here"}, "recv must be a numpy array, got str"),
     ("recv", lambda: {"recv": ones("f8")}, "recv has 1000 of float64, send 1000 of float32"),
-    ("recv", lambda: {"recv": ones()[1:]}, "recv has 999 of float32, send 1000 of float32"),
+    ("recv", lambda: {"recv": ones()[1:]}, "recv has 999 elements; expected 1000"),
     ("recv", lambda: overlapping(1), "send and recv overlap in memory"),
     ("recv", lambda: overlapping(LENGTH - 1), "send and recv overlap in memory"),
     ("recv", lambda: overlapping(-1), "recv and send overlap in memory"),
 ]
+BLOCKS: list[tuple[str, Callable[[], dict[str, Any]], str]] = [
+    ("counts", lambda: {"counts": [LENGTH]}, "counts has 1 numbers, for [2-9] ranks|expected"),
+    ("counts", lambda: {"counts": [0] * COMM.size}, "send has 1000 elements; expected 0"),
+    ("counts", lambda: {"counts": [LENGTH + 1] + [0] * (COMM.size - 1)}, "send has 1000 elements; expected 1001"),
+    ("counts", lambda: {"counts": [-1] * COMM.size}, r"counts\[0\] is -1; it must be at least 0"),
+    ("counts", lambda: {"counts": ["1"] * COMM.size}, r"counts\[0\] must be a whole number, got '1'"),
+    ("counts", lambda: {"counts": [0.5] * COMM.size}, r"counts\[0\] must be a whole number, got 0.5"),
+    ("counts", lambda: {"counts": 5}, "counts must be a list of . numbers, got 5"),
+    ("counts", lambda: {"counts": "many"}, "counts must be a list of . numbers, got 'many'"),
+    ("counts", lambda: {"counts": Hostile()}, "counts must be a list of . numbers, got Hostile"),
+    ("counts", lambda: {"counts": {}}, "counts must be a list of . numbers, got dict"),
+    ("counts", lambda: {"counts": (n for n in "ab")}, "counts must be a list of . numbers, got generator"),
+    ("block", lambda: {"recv": ones()}, "recv has 1000 elements; expected"),
+    ("block", lambda: {"recv": np.ones(3, "f4")}, "recv has 3 elements; expected"),
+    ("block", lambda: {"recv": frozen()[: LENGTH // COMM.size]}, "recv is read-only, but the result goes there"),
+    ("block", lambda: {"recv": ones("f8")}, "recv has 1000 of float64, send 1000 of float32"),
+    ("block", lambda: {"recv": [1.0]}, "recv must be a numpy array, got list"),
+    ("block", lambda: {"recv": Hostile()}, "no __|got Hostile"),
+    ("whole", lambda: {"send": ones()[:3], "recv": ones()}, "send has 3 elements; expected"),
+    ("whole", lambda: {"send": ones(), "recv": ones()}, "send has 1000 elements; expected"),
+    ("whole", lambda: {"send": ones("f8")[:3], "recv": ones()}, "recv has 1000 of float32, send 3 of float64"),
+    ("whole", lambda: {"send": frozen()}, "recv is read-only, but the result goes there"),
+]
 VERBS = {
-    "reduce": {"op", "root", "algorithm", "chunk_bytes", "check", "send", "sum", "recv"},
-    "allreduce": {"op", "algorithm", "chunk_bytes", "check", "send", "sum", "recv"},
-    "bcast": {"root", "algorithm", "chunk_bytes", "check", "send"},
+    "reduce": {"op", "root", "algorithm", "tree", "chunk_bytes", "check", "send", "sum", "recv"},
+    "allreduce": {"op", "algorithm", "tree", "chunk_bytes", "check", "send", "sum", "recv"},
+    "bcast": {"root", "algorithm", "tree", "chunk_bytes", "check", "send"},
+    "reduce_scatter": {"op", "algorithm", "chunk_bytes", "check", "send", "sum", "counts", "block"},
+    "allgather": {"algorithm", "chunk_bytes", "check", "send", "counts", "whole"},
 }
-ROWS = [(what, kind, make, said) for kind, make, said in ARGUMENTS for what in VERBS if kind in VERBS[what]]
+ROWS = [(what, kind, make, said) for kind, make, said in ARGUMENTS + BLOCKS for what in VERBS if kind in VERBS[what]]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +134,7 @@ def comm():
 
 def call(comm: Communicator, what: str, **given: Any) -> None:
     """Call a collective; the root of a reduce is the last rank, which gets the result."""
-    given = {"send": ones(), **({} if what == "allreduce" else {"root": comm.size - 1})} | given
+    given = {"send": ones(), **({"root": comm.size - 1} if "root" in VERBS[what] else {})} | given
     getattr(comm, what)(given.pop("send"), **given)
 
 
@@ -160,6 +186,13 @@ RIGHT: dict[str, Callable[..., Any]] = {
     "explain": lambda c, **given: c.explain(**{"what": "reduce", "nbytes": 4} | given),
     "plan": lambda c, **given: c.plan(**{"what": "bcast", "send": ones()} | given),
     "Staged": lambda c, **given: Staged(c, **{"what": "allreduce", "arrays": [ones()]} | given),
+    "alltoall": lambda c, **given: c.alltoall(**{"send": np.ones(COMM.size * 4, "f4")} | given),
+    "gather": lambda c, **given: c.gather(**{"send": ones(), "recv": np.ones(COMM.size * LENGTH, "f4")} | given),
+    "scatter": lambda c, **given: c.scatter(**{"send": np.ones(COMM.size * LENGTH, "f4"), "recv": ones()} | given),
+    "iallreduce": lambda c, **given: c.iallreduce(**{"send": ones()} | given),
+    "objects.bcast": lambda c, **given: c.objects.bcast(**{"value": 1} | given),
+    "objects.gather": lambda c, **given: c.objects.gather(**{"value": 1} | given),
+    "objects.alltoall": lambda c, **given: c.objects.alltoall(**{"values": [1] * COMM.size} | given),
 }
 OTHERS: list[tuple[str, Callable[[], dict[str, Any]], str]] = [
     ("Communicator", lambda: {"comm": None}, "comm must be an MPI intracommunicator, .* got NoneType"),
@@ -171,6 +204,39 @@ OTHERS: list[tuple[str, Callable[[], dict[str, Any]], str]] = [
     ("Communicator", lambda: {"table": "table.json"}, "table must be a Table, got 'table.json'"),
     ("Communicator", lambda: {"node": 3}, "node must be a NodeComm, got 3"),
     ("Communicator", lambda: {"supernodes": 7}, "TypeError: 'int' object is not iterable"),
+    ("Communicator", lambda: {"progress": "often"}, "progress must be caller or thread, got 'often'"),
+    ("Communicator", lambda: {"progress": None}, "progress must be caller or thread, got None"),
+    ("alltoall", lambda: {"send": np.ones(COMM.size * 4 + 1, "f4")}, "elements are no multiple of . ranks"),
+    ("alltoall", lambda: {"recv": np.ones(COMM.size * 4, "i4")}, "recv has . of int32, send . of float32|recv has"),
+    ("alltoall", lambda: {"recv": np.ones(3, "f4")}, "recv has 3 elements; expected"),
+    ("alltoall", lambda: {"send": None}, "send must be a numpy array, got NoneType"),
+    ("alltoall", lambda: {"send": "text"}, "send must be a numpy array, got str"),
+    ("gather", lambda: {"root": COMM.size}, "root . is not one of"),
+    ("gather", lambda: {"root": "0"}, "root must be a whole number, got '0'"),
+    ("gather", lambda: {"send": None}, "send must be a numpy array, got NoneType"),
+    ("gather", lambda: {"send": {}}, "send must be a numpy array, got dict"),
+    ("gather", lambda: {"counts": [LENGTH] * (COMM.size + 1)}, "counts has . numbers, for . ranks"),
+    ("gather", lambda: {"counts": [7] * COMM.size}, "send has 1000 elements; expected 7"),
+    ("scatter", lambda: {"root": -1}, "root -1 is not one of"),
+    ("scatter", lambda: {"root": 1.5}, "root must be a whole number, got 1.5"),
+    ("scatter", lambda: {"recv": frozen()}, "recv is read-only|send is read-only"),
+    ("scatter", lambda: {"recv": 7}, "must be a numpy array, got int"),
+    ("scatter", lambda: {"counts": [-1] * COMM.size}, r"counts\[0\] is -1; it must be at least 0"),
+    ("iallreduce", lambda: {"op": "mix"}, "unknown operation 'mix'"),
+    ("iallreduce", lambda: {"send": [1.0]}, "send must be a numpy array, got list"),
+    ("iallreduce", lambda: {"chunk_bytes": -5}, "chunk_bytes is -5; it must be at least 0"),
+    ("objects.bcast", lambda: {"root": COMM.size}, "root . is not one of"),
+    ("objects.bcast", lambda: {"root": "0"}, "root must be a whole number, got '0'"),
+    ("objects.gather", lambda: {"value": lambda: 0}, "pickle"),
+    ("objects.gather", lambda: {"root": None}, "root must be a whole number, got None"),
+    ("objects.alltoall", lambda: {"values": 3}, "takes a list with an object for each rank, got 3"),
+    ("objects.alltoall", lambda: {"values": [1] * (COMM.size + 1)}, "takes a list of . objects, got ."),
+    ("objects.alltoall", lambda: {"values": [lambda: 0] * COMM.size}, "pickle"),
+    ("explain", lambda: {"what": "gather"}, "gather is the MPI library's own; others to ask about: reduce, bcast"),
+    ("Staged", lambda: {"what": "barrier"}, "Staged has no barrier; it has reduce"),
+    ("Staged", lambda: {"root": [0, 0]}, "root has 2 ranks, for 1 stages"),
+    ("Staged", lambda: {"counts": [[1]]}, "allreduce has no blocks, and takes no counts"),
+    ("Staged", lambda: {"what": "allgather", "counts": [[1] * COMM.size]}, "send has 1000 elements; expected"),
     ("empty", lambda: {"shape": -1}, "shape is -1; it must be at least 0"),
     ("empty", lambda: {"shape": "many"}, "shape must be a whole number, got 'm'"),
     ("empty", lambda: {"shape": 1.5}, "TypeError: 'float' object is not iterable"),
@@ -198,11 +264,11 @@ OTHERS: list[tuple[str, Callable[[], dict[str, Any]], str]] = [
     ("Staged", lambda: {"recv": 3}, "recv must be a list of arrays, got 3"),
     ("Staged", lambda: {"lanes": 0}, "lanes is 0; it must be at least 1"),
     ("Staged", lambda: {"lanes": "two"}, "lanes must be a whole number, got 'two'"),
-    ("Staged", lambda: {"op": MPI.SUM}, "unknown operation Op"),
+    ("Staged", lambda: {"op": MPI.REPLACE}, "unknown operation of MPI"),
     ("Staged", lambda: {"algoritm": "chain"}, "unknown argument 'algoritm'; known besides Staged's own are"),
     ("Staged", lambda: {"arrays": memory(slice(0, 9), slice(20), slice(40, 50))}, "stage 0 and stage 1 overlap"),
     ("Staged", lambda: {"arrays": memory(slice(9), slice(9))}, "stage 0 and stage 1 overlap"),
-    ("Staged", lambda: {"arrays": memory(slice(9)), "recv": memory(slice(8))}, "recv has 8 of float32, send 9"),
+    ("Staged", lambda: {"arrays": memory(slice(9)), "recv": memory(slice(8))}, "recv has 8 elements; expected 9"),
 ]
 
 

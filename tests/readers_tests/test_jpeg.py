@@ -11,41 +11,57 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from readers import RecordError, decode_image
+from readers import jpeg as readers_jpeg
 from readers.jpeg import decode_jpeg
 
 PIXELS = np.random.RandomState(0).randint(0, 256, (37, 53, 3)).astype(np.uint8)
 
 
-def jpeg(mode="RGB", size=(53, 37), **how):
+def written(mode="RGB", size=(53, 37), **how):
     file = io.BytesIO()
     Image.fromarray(PIXELS).resize(size).convert(mode).save(file, "JPEG", **how)
     return file.getvalue()
 
 
 KINDS = {
-    "plain": jpeg(),
-    "progressive": jpeg(progressive=True),
-    "every colour sampled": jpeg(subsampling=0, quality=95),
-    "with restarts": jpeg(restart_marker_rows=1),
-    "with a comment, EXIF and a profile": jpeg(
+    "plain": written(),
+    "progressive": written(progressive=True),
+    "every colour sampled": written(subsampling=0, quality=95),
+    "with restarts": written(restart_marker_rows=1),
+    "with a comment, EXIF and a profile": written(
         comment=b"a" * 300, exif=b"Exif\0\0" + b"b" * 900, icc_profile=b"c" * 70000
     ),
-    "of one pixel": jpeg(size=(1, 1)),
-    "with more behind it": jpeg() + b"trailing",
-    "colours as they are": jpeg(keep_rgb=True),
+    "of one pixel": written(size=(1, 1)),
+    "with more behind it": written() + b"trailing",
+    "colours as they are": written(keep_rgb=True),
 }
 
 
+@pytest.fixture(params=["simplejpeg", "Pillow"])
+def decoder(request, monkeypatch):
+    """The library that decodes."""
+    if request.param == "Pillow":
+        monkeypatch.setattr(readers_jpeg, "simplejpeg", None)
+    else:
+        pytest.importorskip("simplejpeg")
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_pixels_are_pillows(kind):
-    image = decode_jpeg(KINDS[kind])
+def test_pixels_are_pillows(decoder, kind):
+    pixels = decode_jpeg(KINDS[kind])
     with Image.open(io.BytesIO(KINDS[kind])) as other:
-        assert image is not None and image.mode == other.mode == "RGB"
-        np.testing.assert_array_equal(np.asarray(image), np.asarray(other))
+        assert pixels is not None and other.mode == "RGB"
+        np.testing.assert_array_equal(pixels[:, :, :3], np.asarray(other))
+
+
+def test_without_the_extra_pillow_decodes(monkeypatch):
+    monkeypatch.setattr(Image, "frombytes", lambda *given: Image.new("RGB", (53, 37), (7, 8, 9)))
+    monkeypatch.setattr(readers_jpeg, "simplejpeg", None)
+    assert decode_image(KINDS["plain"])[:, 0, 0].tolist() == [9, 8, 7]
 
 
 @pytest.mark.parametrize("color", [None, True, False])
-@pytest.mark.parametrize("content", [jpeg("L"), jpeg("CMYK"), jpeg()], ids=["grey", "CMYK", "RGB"])
+@pytest.mark.parametrize("content", [written("L"), written("CMYK"), written()], ids=["grey", "CMYK", "RGB"])
 def test_what_is_decoded_to_is_the_same_the_long_way(monkeypatch, content, color):
     short = decode_image(content, color).copy()
     monkeypatch.setattr("readers.image.decode_jpeg", lambda content: None)
@@ -54,27 +70,35 @@ def test_what_is_decoded_to_is_the_same_the_long_way(monkeypatch, content, color
 
 @pytest.mark.parametrize("mode", ["L", "CMYK"])
 def test_other_modes_are_left_to_pillow(mode):
-    assert decode_jpeg(jpeg(mode)) is None
+    assert decode_jpeg(written(mode)) is None
 
 
 def test_an_image_that_is_too_large_for_pillow_is_left_to_it(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 900)
-    assert decode_jpeg(jpeg()) is None
+    assert decode_jpeg(written()) is None
     with pytest.raises(RecordError, match="exceeds limit of 1800 pixels"):
-        decode_image(jpeg())
+        decode_image(written())
 
 
 @settings(max_examples=150, deadline=None)
-@given(content=st.sampled_from(sorted(KINDS.values())), cut=st.integers(165, 1500), noise=st.binary(max_size=3))
-def test_what_both_make_of_damaged_files_is_the_same(content, cut, noise):
+@given(
+    content=st.sampled_from(sorted(KINDS.values())),
+    cut=st.integers(165, 1500),
+    noise=st.binary(max_size=3),
+    by_pillow=st.booleans(),
+)
+def test_what_both_make_of_damaged_files_is_the_same(content, cut, noise, by_pillow):
     content = content[:cut] + noise + content[cut + 2 * len(noise) :]
-    image = decode_jpeg(content)
+    with pytest.MonkeyPatch.context() as patch:
+        if by_pillow:
+            patch.setattr(readers_jpeg, "simplejpeg", None)
+        pixels = decode_jpeg(content)
     try:
         with Image.open(io.BytesIO(content)) as other:
             expected = np.asarray(other)
     except Exception:  # where Pillow reads the head more strictly than its decoder does
         return
-    assert image is None or np.array_equal(np.asarray(image), expected)
+    assert pixels is None or np.array_equal(pixels[:, :, :3], expected)
 
 
 @pytest.mark.parametrize("length", [0, 2, 3, 4, 20, 300, -2])

@@ -16,8 +16,8 @@ from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.defaults import Defaults, get_defaults, set_defaults
 from scaffe.errors import LaunchError, NetError, ScaffeError
-from scaffe.netspec import NetSpec
 from scaffe.parallel.world import World
+from scaffe.spec.netspec import NetSpec
 
 
 @pytest.fixture(autouse=True)
@@ -80,15 +80,15 @@ def test_a_solver_takes_the_default_compute_and_seed_unless_its_file_has_one(ima
     found = {}
     for seed in (-1, 11, 12):
         with_seed = solver(images, random_seed=seed)
-        assert with_seed.net.engine.name == "reference" and with_seed.seed == (11 if seed < 0 else seed)
+        assert with_seed.net.engine.name == "reference" and with_seed.job.seed == (11 if seed < 0 else seed)
         found[seed] = with_seed.net.packed.data.copy()
         with_seed.close()
     assert np.array_equal(found[-1], found[11]) and not np.array_equal(found[11], found[12])
 
 
 def test_set_defaults_returns_the_former_ones_and_refuses_wrong_ones():
-    former = set_defaults(seed=3)
-    assert (former, get_defaults()) == (Defaults(), Defaults(seed=3))
+    earlier = set_defaults(seed=3)
+    assert (earlier, get_defaults()) == (Defaults(), Defaults(seed=3))
     for name, wrong in (("seed", -1), ("seed", 2**63), ("seed", True), ("gpu", "0"), ("compute", "cuda")):
         with pytest.raises(ScaffeError, match=name):
             set_defaults(**{name: wrong})

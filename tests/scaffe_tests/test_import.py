@@ -31,7 +31,7 @@ def test_public_names_are_there_when_asked_for() -> None:
     assert set(scaffe.__all__) <= set(dir(scaffe))
     for name in scaffe.__all__:
         assert name in ("TEST", "TRAIN", "io") or getattr(scaffe, name).__name__ == name
-    assert scaffe.Net.__module__ == "scaffe.net" and scaffe.io.__name__ == "scaffe.io"
+    assert scaffe.Net.__module__ == "scaffe.net.net" and scaffe.io.__name__ == "scaffe.pictures.io"
     assert "scaffe.layers" in modules_after("import scaffe; scaffe.layers")
     with pytest.raises(AttributeError, match="module 'scaffe' has no attribute 'Nett'"):
         _ = scaffe.Nett

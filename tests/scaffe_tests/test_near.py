@@ -27,7 +27,7 @@ def test_the_nearest_name_is_offered(given, known, meant):
     assert near(given, known, "known") == f"; did you mean '{meant}'?"
 
 
-@pytest.mark.parametrize("given", ["Dense", "Linear", "Permute", "PriorBox", "Upsample", "x", ""])
+@pytest.mark.parametrize("given", ["Dense", "Linear", "Bilinear", "GroupNorm", "x", ""])
 def test_where_no_name_is_near_none_is_offered(given):
     assert near("foo_param", ["pool_param", "prelu_param", "power_param"]) == ""
     assert near(given, known_types()) == ""
@@ -44,6 +44,7 @@ def test_where_no_name_is_near_none_is_offered(given):
         ("ConvolutionParameter", "lr_mult", "; it is written in param { }, outside of the braces that it is in"),
         ("PoolingParameter", "top", "; it is written outside of the braces that it is in"),
         ("SolverParameter", "learning_rate", ""),
+        ("UpsampleParameter", "stride", "; known: scale scale_h scale_w pad_out_h pad_out_w upsample_h upsample_w"),
         ("SolverParameter", "max_iters", "; did you mean 'max_iter'?"),
     ],
 )
@@ -55,7 +56,7 @@ def test_python_names_are_offered_as_prototxts_are():
     with pytest.raises(AttributeError, match="'InnerProdukt'; did you mean 'InnerProduct'"):
         _ = scaffe.layers.InnerProdukt
     with pytest.raises(AttributeError, match="'Poling'; did you mean 'Pooling'"):
-        _ = scaffe.params.Poling
+        _ = scaffe.spec.params.Poling
     with pytest.raises(ScaffeError, match="unknown field 'kernal_size'; did you mean 'kernel_size'"):
         scaffe.layers.Pooling(scaffe.layers.Input(), kernal_size=2)
     with pytest.raises(ScaffeError, match="FillerParameter has no field 'typ'; did you mean 'type'"):

@@ -15,6 +15,7 @@ FENCE = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHORTER = {
     "_iter_400.": "_iter_40.", "--ranks 160 --cluster cluster-a": "--ranks 16 --cluster cluster-a",
     '"googlenet", 160': '"googlenet", 16', "solver.step(300)": "solver.step(30)",
+    "reduce -m 4:65536 --algorithm": "reduce -m 4:65536 -i 30 --algorithm",
 }  # fmt: skip
 
 

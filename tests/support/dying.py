@@ -1,6 +1,6 @@
 """A training some of whose ranks are killed, or raise an error, at given moments.
 
-    python dying.py "2 backward 5; 1 Carried.share 1 raise" train --solver solver.prototxt --on-rank-loss shrink
+    python dying.py "2 backward 5; 1 StateTransfer.share 1 raise" train --solver solver.prototxt --on-rank-loss shrink
 
 A moment is a rank as the launcher numbers them, * for all; then an operation and its iteration, or a function and the
 number of the call, 0 for each, or `unsent` or `half-sent` and the iteration of a mirror. Then what happens: kill,
@@ -32,15 +32,20 @@ from scaffe.parallel.mirror import Mirror
 from scaffe.parallel.spares import Spares
 from scaffe.parallel.world import World, launcher_rank
 from scaffe.training import auto_instances, display, snapshots
-from scaffe.training.carried import Carried
+from scaffe.training.checkpoints import Checkpoints
+from scaffe.training.ending import Ending
 from scaffe.training.losses import Losses
+from scaffe.training.parts import Parts
+from scaffe.training.recovery.shrink import Shrink
 from scaffe.training.snapshot_writer import SnapshotWriter
 from scaffe.training.solver import Solver
+from scaffe.training.state_transfer import StateTransfer
 
 OPERATIONS = {
     "forward": FORWARD, "backward": BACKWARD, "loss": LOSS, "update": UPDATE, "test": TEST, "snapshot": SNAPSHOT,
 }  # fmt: skip
-OWNERS = {one.__name__: one for one in (Carried, Losses, SnapshotWriter, Solver, Spares, World)}
+OF_A_SOLVER = Checkpoints, Ending, Losses, Parts, Shrink, SnapshotWriter, Solver, StateTransfer
+OWNERS = {one.__name__: one for one in (*OF_A_SOLVER, Spares, World)}
 SENT = {"unsent": 0.0, "half-sent": 0.5}  # shares of a mirror
 OWNERS |= {"display": display, "weights": snapshots.weights}
 

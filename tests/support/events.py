@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from collectives import Communicator, Staged
 from scaffe.compute import Compute
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver

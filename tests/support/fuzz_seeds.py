@@ -19,8 +19,8 @@ import readers
 import scaffe
 from collectives import tuning
 from readers.datum import decode
-from scaffe import choices
 from scaffe.compute import Compute
+from scaffe.devices import choices
 from scaffe.proto import LayerParameter, NetParameter, SolverState, V0LayerParameter, V1LayerParameter
 from scaffe.proto.files import read_net, read_solver, read_solver_state, read_weights
 from scaffe.proto.upgrade_files import upgrade_net_file

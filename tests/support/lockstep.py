@@ -6,56 +6,99 @@ the outcome of each test's set-up, call and teardown, and a test that hangs is e
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Generator
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
-from patience import patient, share
+from patience import LOOK, patient, share
 
 STATUS = 3  # the exit status of a run that a watchdog ended
 SECONDS = 120.0  # as patience counts them
-LAST_RESORT = 10  # times as many by the clock on the wall
+LEAST_SHARE = 0.2  # of a core: however busy the machine, a test takes at most five times as many by the clock
 SHORTEST_SLEEP, LONGEST_SLEEP = 20e-6, 2e-3  # seconds between two looks whether all ranks have ended a test
-STILL = 900.0  # at least so many, since a machine may stand still for minutes
+STILL = 900.0  # without the GIL, after which the run is ended; many, since a machine may stand still for minutes
+
+
+class Running(NamedTuple):
+    """A test that runs, and how long it may take."""
+
+    nodeid: str
+    seconds: float
 
 
 class Watchdog:
-    """End the run, on all ranks, when a test exceeds its seconds (marker `watchdog`), as patience counts them."""
+    """End the run, on all ranks, when a test exceeds its seconds (marker `watchdog`), as patience counts them.
+
+    One thread looks at all tests: to start one for each takes longer than most of them. It also keeps putting off a
+    second guard, which is C alone, and so ends a call that never gives the GIL back.
+    """
 
     def __init__(self, stderr: int, end: Callable[[int], object]):
         self.stderr, self.end = stderr, end
+        self.test: Running | None = None
+        self.over = threading.Event()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        threading.Thread(target=self.watch, name="watchdog", daemon=True).start()
+        try:
+            return (yield)
+        finally:
+            self.over.set()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         marker = item.get_closest_marker("watchdog")
-        seconds = float(marker.args[0]) if marker else SECONDS
-        ended = threading.Event()
-        threading.Thread(target=self.watch, args=(item.nodeid, seconds, ended), name="watchdog", daemon=True).start()
-        # The second guard is C alone: it also ends a call that never gives the GIL back.
-        faulthandler.dump_traceback_later(max(STILL, LAST_RESORT * seconds), exit=True, file=self.stderr)
+        self.test = Running(item.nodeid, float(marker.args[0]) if marker else SECONDS)
         try:
             return (yield)
         finally:
-            faulthandler.cancel_dump_traceback_later()
-            ended.set()
+            self.test = None
 
-    def watch(self, nodeid: str, seconds: float, ended: threading.Event) -> None:
-        # However busy the machine, this guard comes before the last resort, which knows no reason.
-        if not patient(ended.wait, seconds, lambda: max(share(), 2 / LAST_RESORT)):
-            self.bark(nodeid, seconds)
+    def watch(self) -> None:
+        while not self.over.wait(LOOK):
+            self.put_off()
+            if (test := self.test) and not patient(partial(self.has_ended, test), test.seconds, least_share):
+                self.bark(*test)
+        faulthandler.cancel_dump_traceback_later()
+
+    def has_ended(self, test: Running, seconds: float) -> bool:
+        self.put_off()
+        return self.over.wait(seconds) or self.test is not test
+
+    def put_off(self) -> None:
+        faulthandler.dump_traceback_later(STILL, exit=True, file=self.stderr)
 
     def bark(self, nodeid: str, seconds: float) -> None:
         os.write(self.stderr, f"\nwatchdog: {nodeid} took more than {seconds:g} s\n".encode())
         faulthandler.dump_traceback(file=self.stderr, all_threads=True)
         self.end(STATUS)
+
+
+def least_share() -> float:
+    """Return the share of a core that a test gets, as it counts for the watchdog."""
+    return max(share(), LEAST_SHARE)
+
+
+def end_process(status: int) -> None:
+    """End this process, and what it has started: mpirun ends its ranks when it is asked to."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # they may have ended
+            for child in children.read_text().split():
+                os.kill(int(child), signal.SIGTERM)
+    os._exit(status)
 
 
 class Lockstep:
@@ -146,7 +189,7 @@ def configure(config: pytest.Config) -> None:
     stderr = os.dup(2)  # tests run with descriptor 2 captured
     config.add_cleanup(lambda: os.close(stderr))
     if not config.getoption("--with-mpi", default=False):
-        config.pluginmanager.register(Watchdog(stderr, os._exit))
+        config.pluginmanager.register(Watchdog(stderr, end_process))
         return
     from mpi4py import MPI
 

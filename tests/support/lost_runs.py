@@ -41,8 +41,8 @@ class Runs:
         """Write the solver file of a run to a folder of its own, which is returned."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        for former in folder.glob("snap*"):
-            former.unlink()
+        for earlier in folder.glob("snap*"):
+            earlier.unlink()
         path = nets.write_solver(
             folder, self.net, max_iter=END, snapshot_after_train=True, snapshot_prefix="snap", **fields
         )

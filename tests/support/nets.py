@@ -11,8 +11,8 @@ import numpy as np
 from google.protobuf import text_format
 
 from readers import encode, write_lmdb
-from scaffe.lock_owner import this_process
-from scaffe.process_state import start_of
+from scaffe.files.lock_owner import this_process
+from scaffe.files.process_state import start_of
 from scaffe.proto import SolverParameter
 
 CLASSES = 10

@@ -9,7 +9,7 @@ from google.protobuf import text_format
 
 from scaffe.compute import Compute
 from scaffe.context import TRAIN, Context
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.proto import NetParameter
 
 Passes = list[dict[str, np.ndarray]]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import subprocess
 
+import lockstep
 import pytest
 from mpi4py import MPI
 
@@ -50,3 +53,15 @@ def test_that_hangs_after_a_failure_on_rank_1() -> None:
 @pytest.mark.watchdog(2)
 def test_that_hangs_without_mpi() -> None:
     world.Clone().Recv(bytearray(1), source=0)
+
+
+@pytest.mark.watchdog(2)
+def test_that_hangs_beside_a_process() -> None:
+    pipe = int(os.environ["SPECIMEN_PIPE"])
+    subprocess.Popen(["sleep", "1000"], pass_fds=[pipe]).wait()
+
+
+def test_that_keeps_the_gil() -> None:
+    lockstep.STILL = 2.0
+    ctypes.CDLL(None).sleep(3)  # the watchdog looks meanwhile
+    ctypes.PyDLL(None).pause()

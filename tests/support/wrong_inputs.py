@@ -21,6 +21,7 @@ import log_specimens
 import nets
 import numpy as np
 from bad_input import edit
+from PIL import Image
 
 from readers import encode, write_lmdb
 from scaffe.proto import Datum, NetParameter, SolverState
@@ -121,13 +122,26 @@ FLAGS = [
     (f"{TRAIN} --fromenv no_such_flag", "--fromenv no-such-flag: the environment has no FLAGS_no_such_flag"),
     (f"{TRAIN} --undefok=speed --spede 9", "unrecognized arguments: --spede"),
     ("train_net solver.prototxt", "train_net is one of Caffe's deprecated tools: use scaffe train --solver=FILE"),
-    (f"{TRAIN} --instances 9999 --oversubscribe", "9999 instances for a batch of .*; ask for at most"),
+    (f"{TRAIN} --instances 1024 --oversubscribe", "1024 instances for a batch of .*; ask for at most"),
+    (f"{TRAIN} --instances 1025 --oversubscribe", "instances must be 1024 or fewer, and x:C have 1024 cores or fewer; got '1025'"),
+    (f"{TRAIN} --instances {'9' * 5000}", "instances must be 1024 or fewer"),
+    (f"{TRAIN} --instances x:1025 --oversubscribe", "instances must be 1024 or fewer, and x:C have 1024 cores or fewer; got 'x:1025'"),
     (f"{TRAIN} --chain-size -2", "chain_size must be 0 or more, got -2"),
     (f"{TRAIN} --chunk-bytes -1", "chunk_bytes must be 0 or more, got -1"),
     (f"{TRAIN} --chunk-bytes 4M", "--chunk-bytes.*'4M'"),
     (f"{TRAIN} --bucket-bytes few", "bucket_bytes must be bytes such as 4M, inf or auto; got 'few'"),
     (f"{TRAIN} --bucket-bytes nan", "bucket_bytes must be bytes such as 4M, inf or auto; got 'nan'"),
     (f"{TRAIN} --drive sideways", "--drive.*'sideways'"),
+    (f"{TRAIN} --owners all", "--owners.*'all'"),
+    (f"{TRAIN} --owners spread --sync allreduce", "--owners spread with --sync allreduce: there every rank updates"),
+    (f"{TRAIN} --owners slices --on-rank-loss shrink --instances auto", "shrink and --instances auto: give a number"),
+    (f"{TRAIN} --owners spread --mirror-every 2", "--owners spread with --mirror-every: .* leave one out"),
+    (f"{TRAIN} --owners slices --reduce cb", "--reduce: .*reduce_scatter"),
+    (f"{TRAIN} --gradient-numbers int4", "--gradient-numbers.*'int4'"),
+    (f"{TRAIN} --gradient-numbers bf16 --reduce mpi", "--gradient-numbers bf16 with --reduce mpi: schedules alone"),
+    (f"{TRAIN} --gradient-numbers bf16 --reduce leaders-chain", "with --reduce leaders-chain: schedules alone"),
+    (f"{TRAIN} --error-feedback on", "--error-feedback on with --gradient-numbers float32: nothing is rounded"),
+    (f"{TRAIN} --gradient-numbers int8 --on-rank-loss shrink", "error feedback and --on-rank-loss shrink: .* lost rank"),
     (f"{TRAIN} --broadcast-numbers tf32", "--broadcast-numbers.*'tf32'"),
     (f"{TRAIN} --broadcast-numbers bf16", "--broadcast-numbers bf16 with --compute float32"),
     (f"{TRAIN} --broadcast-numbers bf16 --compute bf16 --sync allreduce", "--broadcast-numbers bf16 with --sync allreduce"),
@@ -175,7 +189,7 @@ FLAGS = [
     ("test --model net.prototxt --weights net.prototxt", "net.prototxt: a text file where weights are expected"),
     ("test --model net.prototxt --weights w.caffemodel --iterations 0", "--iterations must be 1 or more, got 0"),
     ("test --model net.prototxt --weights w.caffemodel --iterations -3", "--iterations must be 1 or more, got -3"),
-    ("test --model net.prototxt --weights w.caffemodel --instances 4096", "4096 instances need 4096 cores, and this rank has"),
+    ("test --model net.prototxt --weights w.caffemodel --instances 1024", "1024 instances need 1024 cores, and this rank has"),
     ("time --model net.prototxt --instances 0", "instances must be a number, numa, core, x:C"),
     ("time --model net.prototxt --threads 1000000", "threads must be 0 to"),
     ("time --model no", "no: no such file"),
@@ -183,7 +197,7 @@ FLAGS = [
     ("time --model net.prototxt --iterations 1.5", "--iterations.*'1.5'"),
     ("time --model net.prototxt --iterations 1 --profile no/p.json", "profile 'no/p.json': no such folder: no"),
     ("time --model net.prototxt --iterations 1 --weights s.solverstate", "a solver state where weights are expected"),
-    ("extract-features w.caffemodel net.prototxt ip f 1 --instances x:4096", "an instance on each 4096 cores needs a domain with 4096"),
+    ("extract-features w.caffemodel net.prototxt ip f 1 --instances x:1024", "an instance on each 1024 cores needs a domain with 1024"),
     ("extract-features no net.prototxt ip f 1", "no: no such file"),
     ("extract-features w.caffemodel net.prototxt ip f,g 1", "1 blob(s) ip for 2 output(s) f,g: name one for each"),
     ("extract-features w.caffemodel net.prototxt fc7 f 1", "no blob 'fc7'"),
@@ -225,7 +239,7 @@ FLAGS = [
     ("upgrade-net image.png new.prototxt", "image.png: not a binary NetParameter"),
     ("upgrade-net net.prototxt no/new.prototxt", "no/new.prototxt: .*no such f"),
     ("upgrade-solver net.prototxt new.prototxt", "net.prototxt: a net where a solver is expected"),
-    ("classify image.png --model deploy.prototxt --weights w.caffemodel --instances 4096", "4096 instances need 4096 cores"),
+    ("classify image.png --model deploy.prototxt --weights w.caffemodel --instances 1024", "1024 instances need 1024 cores"),
     ("classify no.png --model deploy.prototxt --weights w.caffemodel", "image no.png: no such file"),
     ("classify list --model deploy.prototxt --weights w.caffemodel", "image list can't be decoded"),
     ("classify image.png --model deploy.prototxt --weights w.caffemodel --mean no.npy", "mean file no.npy: no such file"),
@@ -236,6 +250,13 @@ FLAGS = [
     ("classify image.png --model deploy.prototxt --weights w.caffemodel --channel-swap 0,0,1", "expected an order of channels such as 2,1,0, got '0,0,1'"),
     ("detect no.csv out.csv --model deploy.prototxt --weights w.caffemodel", "no.csv: no such file"),
     ("detect list out.csv --model deploy.prototxt --weights w.caffemodel", "list: expected a .csv file of windows"),
+    ("export-onnx net.prototxt out.onnx", "layer 'images' (Data): a model's data are its inputs; give the deploy net"),
+    ("export-onnx deploy.prototxt w.caffemodel w.caffemodel", "w.caffemodel': is an input of this command"),
+    ("import-onnx no.onnx net", "no.onnx: no such file"),
+    ("import-onnx image.png net", "image.png: no valid ONNX model"),
+    ("fine-tune no", "no: no such folder, or list of pictures"),
+    ("fine-tune db", "db: expected a folder of pictures for each of several classes, but there is none"),
+    ("fine-tune net.prototxt", "net.prototxt:7: expected 'FILE CLASS', got '}'"),
     ("draw-net no net.dot", "no: no such file"),
     ("draw-net net.prototxt net.gif", "net.gif: .*known format.*.png .svg"),
     ("draw-net net.prototxt net.dot --rankdir UP", "--rankdir.*'UP'"),
@@ -309,7 +330,7 @@ SOLVERS = [
     ("momentum: 0.9", "batch_size: 8", 'solver.prototxt:5: Message type "SolverParameter" has no field named "batch_size"'),
     ("momentum: 0.9", 'momentum: "much"', 'solver.prototxt:5: .*parse float: "much"'),
     ("momentum: 0.9", "momentum: 0.9 momentum: 0.8", "solver.prototxt:5: .*momentum"),
-    ("momentum: 0.9", "eval_type: 'detection'", "solver.prototxt:5: field eval_type is of SSD's Caffe; leave it out"),
+    ("momentum: 0.9", "eval_type: 'detektion'", "eval_type must be classification or detection, got 'detektion'"),
     ("momentum: 0.9", 'type: "SDG"', "unknown solver type 'SDG'; did you mean 'SGD'?"),
     ("momentum: 0.9", 'type: "AMSGrad"', "unknown solver type 'AMSGrad'; known types: .*SGD"),
     ("momentum: 0.9", 'type: "Adam" solver_type: ADAM', "both type and the old solver_type are given"),
@@ -378,9 +399,9 @@ NETS = [
     ('"InnerProduct"', '"InnerProdukt"', "layer 'ip': unknown type 'InnerProdukt'; did you mean 'InnerProduct'?"),
     ('"InnerProduct"', '"Dense"', "layer 'ip': unknown type 'Dense'; known types: .*InnerProduct"),
     ('"InnerProduct"', '""', "layer 'ip': unknown type ''"),
-    ('"InnerProduct"', '"Axpy"', "net.prototxt:9: layer 'ip': type Axpy is of SENet's Caffe; use Reshape"),
+    ('"InnerProduct"', '"ROIAlign"', "net.prototxt:9: layer 'ip': type ROIAlign is of Faster R-CNN's Caffe; write a Python layer"),
     ("num_output", "scale_bias: true num_output", 'net.prototxt:10: .*has no field named "scale_bias"'),
-    ('top: "ip"', 'top: "ip" permute_param { }', "net.prototxt:9: layer 'ip' (InnerProduct): field permute_param is of SSD's"),
+    ('top: "ip"', 'top: "ip" video_data_param { }', "net.prototxt:9: layer 'ip' (InnerProduct): field video_data_param is of SSD's"),
     ('top: "ip"', 'top: "ip" engine: "MKL2017"', "net.prototxt:9: layer 'ip' (InnerProduct): engine \"MKL2017\" is of Intel's"),
     ('"xavier"', '"xaver"', "layer 'ip': unknown filler 'xaver'; did you mean 'xavier'?"),
     ('"xavier"', '"orthogonal"', "layer 'ip': unknown filler 'orthogonal'; known fillers: .*xavier"),
@@ -424,8 +445,27 @@ NETS = [
 # A layer `it` behind Inputs x (2, 4, 8, 8), v (2, 6) and l (2,): type and bottoms, fields, said.
 
 LAYERS = [
-    ("Permute x", "permute_param { order: 0 }", "it.prototxt:4: layer 'it': type Permute is of SSD's Caffe"),
-    ("DepthwiseConvolution x", "", "it.prototxt:4: layer 'it': type DepthwiseConvolution is of .*write Convolution, with group"),
+    ("ROIAlign x", "roi_align_param { pooled_w: 7 }", "it.prototxt:4: layer 'it': type ROIAlign is of Faster R-CNN's Caffe"),
+    ("HSwish x", "", "it.prototxt:4: layer 'it': type HSwish is of a fork of Caffe; write HardSwish"),
+    ("DetectionOutput x x x", "detection_output_param { num_classes: 20 num_box: 5 }", "layer 'it' (DetectionOutput): field num_box is of a Caffe with YOLO"),
+    ("DetectionOutput x x x", "detection_output_param { num_classes: 20 }", "layer 'it' (DetectionOutput): bottom 2 has shape (2, 4, 8, 8); give priors"),
+    ("PriorBox x x", "prior_box_param { min_size: 3 aspect_ratio: 0 }", "layer 'it' (PriorBox): prior_box_param has aspect_ratio 0"),
+    ("PriorBox x x", "prior_box_param { min_size: 0.2 }", "give at least one, in pixels, from 1 on"),
+    ("ROIPooling x x", "roi_pooling_param { pooled_h: 2 pooled_w: 2 spatial_scale: 0 }", "needs spatial_scale above 0, got 0"),
+    ("Upsample x", "upsample_param { scale: 0 }", "upsample_param has a scale of 0; give 1 or more"),
+    ("MultiBoxLoss x x x x", "multibox_loss_param { num_classes: 3 neg_pos_ratio: -1 }", "neg_pos_ratio is -1; give 0 or more"),
+    ("BN x", "bn_param { momentum: 2 }", "momentum from 0 to 1, got 1e-05, 2"),
+    ("PriorBox x x", "prior_box_param { aspect_ratio: 2 }", "layer 'it' (PriorBox): prior_box_param has min_size []"),
+    ("MultiBoxLoss x x x x", "multibox_loss_param { num_classes: 3 bp_inside: true }", "bp_inside: true is not here"),
+    ("BN x", "bn_param { }", "layer 'it' (BN): is SegNet's and ENet's with scale_filler"),
+    ("BN x", "bn_param { bn_mode: LEARN frozen: true }", "bn_param has fields of both"),
+    ("Upsample x", "", "layer 'it' (Upsample): of one bottom, YOLO's, needs upsample_param { scale: }"),
+    ("Interp x", "interp_param { pad_beg: 1 zoom_factor: 2 }", "they can only cut off"),
+    ("Reorg x", "reorg_param { stride: 3 }", "stride 3 of a bottom of shape (2, 4, 8, 8); it must divide channels by 9"),
+    ("ShuffleChannel x", "shuffle_channel_param { group: 3 }", "group 3 doesn't divide 4 channels"),
+    ("DepthwiseConvolution x", "convolution_param { num_output: 8 kernel_size: 3 }", "num_output 8 for 4 channels; give num_output: 4"),
+    ("Region x", "region_param { classes: 3 }", "5 boxes of 8 values need N x 40 x H x W"),
+    ("ROIPooling x x", "roi_pooling_param { pooled_h: 2 pooled_w: 2 }", "give N x C x H x W, and R x 5"),
     ("Convolution x", "convolution_param { engine: MKL2017 }", "layer 'it' (Convolution): value MKL2017 is of Intel's Caffe"),
     ("BatchNorm x", "batch_norm_param { scale_bias: true }", "layer 'it' (BatchNorm): field scale_bias is of NVCaffe"),
     ("Convolution x", "convolution_param { kernel_size: 3 }", "needs num_output, at least 1"),
@@ -674,6 +714,35 @@ def grey(side: int = 4, label: int = 0) -> bytes:
     return encode(np.full((1, side, side), 100, np.uint8), label)
 
 
+XML = (
+    "<annotation><size><width>10</width><height>8</height></size><object><name>cat</name><bndbox><xmin>1</xmin>"
+    "<ymin>2</ymin><xmax>9</xmax><ymax>7</ymax></bndbox></object></annotation>"
+)
+
+
+def boxes(*edits, picture=True, lines="p.png p.xml", labels="item { name: 'cat' label: 1 }", more="") -> Callable[[], object]:
+    """Return what makes a picture with a box, wrong by these `edits` of its annotation, or by the other files."""
+
+    def work() -> None:
+        text = XML
+        for old, new in edits:
+            assert old in text
+            text = text.replace(old, new)
+        Path("p.xml").write_text(text)
+        if picture:
+            Image.fromarray(np.zeros((8, 10, 3), np.uint8)).save("p.png")
+        Path("list").write_text(lines + "\n")
+        if labels is not None:
+            Path("labels.prototxt").write_text(labels)
+        given = "" if labels is None else 'annotated_data_param { label_map_file: "labels.prototxt" }'
+        Path("it.prototxt").write_text(
+            'layer { name: "it" type: "AnnotatedData" top: "data" top: "label" '
+            f'data_param {{ source: "list" batch_size: 2 }} {given} {more} }}'
+        )
+
+    return work
+
+
 def sixth(odd: bytes) -> Callable[[], object]:
     return records(*[grey()] * 5, odd, *[grey()] * 10)
 
@@ -696,6 +765,21 @@ DATABASES = [
     ("infinite data", sixth(INFINITE), "not finite at iteration 0"),
     ("first record without an image", records(Datum(label=3).SerializeToString()), "db: record '00000000'"),
 ]
+BOXES = [
+    ("box outside the picture", boxes(('<xmax>9<', '<xmax>99<')), "layer 'it' (AnnotatedData): picture p.png (list:1): annotation p.xml: has a box .* outside the picture"),
+    ("box without area", boxes(('<ymax>7<', '<ymax>2<')), "annotation p.xml: has a box .* outside the picture or empty"),
+    ("class that the label map lacks", boxes(('<name>cat<', '<name>dog<')), "layer 'it' (AnnotatedData): .*annotation p.xml: has a box of class 'dog', which the label map lacks"),
+    ("annotation without a picture", boxes(picture=False), "layer 'it' (AnnotatedData): list:1: picture p.png: no such file"),
+    ("picture without an annotation", boxes(lines="p.png q.xml"), "layer 'it' (AnnotatedData): list:1: annotation q.xml: no such file"),
+    ("annotation of another size", boxes(('<width>10<', '<width>20<')), "annotation p.xml: is of a picture of 20 x 8, but the picture is 10 x 8"),
+    ("annotation that is no XML", boxes(('<object>', '<objekt>')), "annotation p.xml: is no XML"),
+    ("annotation in another encoding", boxes(('<annotation>', "<?xml version='1.0' encoding='gbk'?><annotation>")), "annotation p.xml: is no XML (multi-byte encodings"),
+    ("corner that is no number", boxes(('<xmin>1<', '<xmin>one<')), "annotation p.xml: has 'one' as bndbox/xmin, expected a number"),
+    ("line of one word", boxes(lines="p.png"), "list:1: expected 'PICTURE ANNOTATION', got 'p.png'"),
+    ("no label map", boxes(labels=None), "layer 'it' (AnnotatedData): a list of pictures and annotations needs annotated_data_param { label_map_file: }"),
+    ("label map that is none", boxes(labels="item { title: 'cat' }"), "layer 'it' (AnnotatedData): label map labels.prototxt: .*title"),
+    ("distort_param", boxes(more="transform_param { distort_param { contrast_lower: 2 } }"), "layer 'it' (AnnotatedData): distort_param has contrast_lower"),
+]
 RECORDS = [
     ("label too large", sixth(grey(label=10)), "label 10 in row .*record '00000005'.* outside the classes 0 to 9"),
     ("negative label", sixth(grey(label=-1)), "label -1 in row .*record '00000005'"),
@@ -716,6 +800,17 @@ OUTPUTS = [
     (f"{TRAIN} --timeline link", "timeline 'link': is an input of this command, net.prototxt"),
     (f"{TRAIN} --timeline hard", "timeline 'hard': is an input of this command, net.prototxt"),
     (f"{TRAIN} --timeline w.caffemodel.h5", "timeline 'w.caffemodel.h5': is weights"),
+    (f"{TRAIN} --timeline new.prom --metrics new.prom", "metrics 'new.prom': is the file of timeline, too; name another file"),
+    (f"{TRAIN} --timeline new.prom --metrics ./db/../new.prom", "metrics './db/../new.prom': is the file of timeline, too"),
+    (f"{TRAIN} --timeline twice --metrics again.prom", "metrics 'again.prom': is the file of timeline, too"),
+    (f"{TRAIN} --timeline new --plan new", "timeline 'new': is the file of plan, too"),
+    (f"{TRAIN} --timeline snap_iter_2.solverstate", "timeline 'snap_iter_2.solverstate': is a file of this training's snapshots"),
+    (f"{TRAIN} --patience 1 --timeline snap_best.caffemodel", "timeline 'snap_best.caffemodel': is a file of this training's"),
+    (f"{TRAIN} --timeline ./snap.lock", "timeline './snap.lock': is a file of this training's snapshots"),
+    ("time --model net.prototxt --iterations 1 --profile new --plan new", "profile 'new': is the file of plan, too"),
+    ("time --model wrote.prototxt --iterations 1 --profile wrote.h5", "file_name 'wrote.h5': is the file of profile, too"),
+    ("extract-features w.caffemodel net.prototxt ip,loss new,./new 1 --db npy", "loss './new': is the file of ip, too"),
+    (f"plot-log {LOG} new.svg --csv new.svg", "--csv 'new.svg': is the file of picture, too"),
     (f"{TRAIN} --timeline s.solverstate", "timeline 's.solverstate': is a solver state"),
     (f"{TRAIN} --timeline s.solverstate.h5", "timeline 's.solverstate.h5': is a solver state"),
     (f"{TRAIN} --timeline db/data.mdb", "timeline 'db/data.mdb': is a database"),
@@ -763,6 +858,9 @@ def outputs() -> None:
     for name in ("p.json", "c.toml", "a.npy", "windows.csv", "words.txt"):
         Path(name).write_text("# of the user's\n")
     os.link("p.json", "p.png")
+    Path("twice").touch()
+    os.link("twice", "again.prom")
+    Path("wrote.prototxt").write_text(behind_inputs("HDF5Output", 'hdf5_output_param { file_name: "wrote.h5" }'))
     Path("list.prototxt").write_text("layer { of a fork, which scaffe can't read")
     Path("lists.prototxt").write_text(behind_inputs("HDF5Data", 'hdf5_data_param { source: "h5_list" batch_size: 2 }') + 'layer { name: "i" type: "ImageData" top: "i" image_data_param { source: "list" } }')
     Path("writes.prototxt").write_text(behind_inputs("HDF5Output", 'hdf5_output_param { file_name: "w.caffemodel.h5" }'))
@@ -813,6 +911,7 @@ def table() -> list[Wrong]:
     ]
     rows += [Wrong(f"scaffe {command}", command, said, outputs) for command, said in OUTPUTS]
     rows += [Wrong(f"scaffe {words.replace('{}', 'pipe')}", words.replace("{}", "pipe"), "is a device or a pipe; name a file|not a directory", special) for words in SPECIAL]
+    rows += [Wrong(f"boxes: {name}", "time --model it.prototxt --iterations 1", said, make) for name, make, said in BOXES]
     rows += [Wrong(f"db: {name}", TRAIN, said, make) for name, make, said in DATABASES]
     rows += [Wrong(f"db: {name}", TRAIN, said, make, alone=True) for name, make, said in RECORDS]
     return rows

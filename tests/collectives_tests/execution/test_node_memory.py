@@ -18,15 +18,17 @@ from mpi4py import MPI
 from mutants import changed
 
 from collectives.errors import DisagreementError, ScheduleError
-from collectives.execution import node, plans, window
+from collectives.execution import node, node_plans, plans, window
+from collectives.execution.node_plans import Root
 from collectives.execution.operations import OPERATIONS
-from collectives.execution.plans import Plan, Root
+from collectives.execution.plans import Plan
 from collectives.schedules.algorithms import make_schedule
 from collectives.simulation.adversary import EagerDelivery, LazyDelivery, RandomDelivery
+from collectives.verbs import SCHEDULED, block_of, even_bounds
 
 EACH, COUNT, TURNS = 3, 11, 3  # ranks of a node, elements, times
-CASES = [("reduce", True), ("reduce", False), ("bcast", True), ("allreduce", True), ("allreduce", False)]
-CODE = {"NodeComm": node.NodeComm, **vars(plans)}
+CASES = [(what, in_place) for what in SCHEDULED for in_place in (True, False) if what != "bcast" or in_place]
+CODE = {"NodeComm": node.NodeComm, **vars(plans), **vars(node_plans)}
 
 
 def run(plan: Plan) -> None:
@@ -49,7 +51,8 @@ class Ranks:
     def __init__(self, what: str, nodes: int, in_place: bool, code: dict[str, Any]):
         self.what, self.nodes, self.in_place, self.code = what, nodes, in_place, code
         self.size, self.root = nodes * EACH, nodes * EACH - 1
-        self.op = None if what == "bcast" else OPERATIONS["sum"]
+        self.verb, self.bounds = SCHEDULED[what], even_bounds(COUNT, self.size)
+        self.op = OPERATIONS["sum"] if self.verb.joins else None
 
     def prove(self, order: LazyDelivery, way: Callable[[Plan], None], in_windows: bool, coherent: bool) -> None:
         """Run them all to their ends. Raise ScheduleError where a result is wrong."""
@@ -69,20 +72,35 @@ class Ranks:
         empty, dtype = node.empty if in_windows else np.empty, np.dtype(np.float64)
         send = empty((COUNT,), dtype)
         recv = send if self.in_place else empty((COUNT,), dtype)
-        has_result = self.what != "reduce" or rank == self.root
-        plan.bind(send, recv if self.op and has_result else None)
+        gets = slice(*self.verb.result(rank, self.root, self.bounds))
+        brings = [slice(*self.verb.contribution(each, self.root, self.bounds)) for each in range(self.size)]
+        apart = self.verb.has_blocks and not self.in_place
+        has_result = self.what != "bcast" and gets.start < COUNT and gets != slice(0, 0)
+        plan.bind(send[brings[rank]] if apart else send, None if not has_result else recv[gets] if apart else recv)
         for turn in range(TURNS):
             given = np.random.default_rng(turn).integers(1, 1 << 30, (self.size, COUNT)).astype(dtype)
             send[...] = given[rank]
             way(plan)
-            if has_result and ((recv if self.op else send) != (given.sum(0) if self.op else given[self.root])).any():
+            expected = sum(
+                np.where(np.isin(range(COUNT), np.arange(COUNT)[part]), row, 0)
+                for row, part in zip(given, brings, strict=True)
+            )
+            if (recv[gets] != expected[gets]).any():
                 raise ScheduleError(f"rank {rank} has a wrong result in turn {turn}")
             send[...] = recv[...] = -1  # they are the caller's again
 
     def plan(self, network: Fibres, node: Any, rank: int) -> Plan:
+        if self.nodes == 1 and self.verb.has_blocks:
+            return self.code["NodeBlocksPlan"](node, self.op, self.bounds)
         if self.nodes == 1:
             return self.code["NodePlan"](node, self.what, self.op, self.root)
         cross = MadeUpComm(network, range(rank % EACH, self.size, EACH), rank)
+        if self.verb.has_blocks:
+            parts = [block_of(other, self.bounds) for other in range(rank % EACH, self.size, EACH)]
+            counts = [stop - start for start, stop in parts]
+            schedule = make_schedule(self.what, "ring", self.nodes, sum(counts), chunk=2, counts=counts)
+            between = self.code["SchedulePlan"](schedule, cross, self.op)
+            return self.code["LeaderBlocksPlan"](node, cross, between, self.op, parts, COUNT)
         start, stop = node.slice(COUNT)
         root = Root(self.root // EACH, self.root % EACH)
         schedule = make_schedule(self.what, "chain", self.nodes, stop - start, chunk=2, root=root.node)
@@ -117,8 +135,10 @@ NEEDED: list[tuple[ModuleType, str, str]] = [
     (node, BARRIER_OPENS, "            yield from ()\n"),
     (node, "yield self.comm.Iallgather(*message)", "yield from [self.comm.Iallgather(*message)][:0]"),
     (window, "self.win.Sync()", "pass"),
-    (plans, FINISH + "\n    def _reduce", "\n    def _reduce"),
-    (plans, PUT + FINISH, PUT),
+    (node_plans, FINISH + "\n    def _reduce", "\n    def _reduce"),
+    (node_plans, PUT + FINISH, PUT),
+    (node_plans, FINISH + "\n\nclass LeaderPlan", "\n\nclass LeaderPlan"),
+    (node_plans, FINISH + "\n\nclass Root", "\n\nclass Root"),
 ]
 
 

@@ -2,36 +2,66 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.schedules.exchange import block, pieces
-from collectives.schedules.halving import fold, halving, survivors
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.exchange import SHARE, SUM, pieces
+from collectives.schedules.halving import blocks_of_rounds, cost, halving
 from collectives.schedules.ring import ring
+from collectives.verbs import even_bounds
 
 
 @pytest.mark.parametrize("power", [1, 2, 4, 8, 64])
 def test_halving_pairs_ranks_that_give_what_the_other_keeps(power: int) -> None:
-    every = [halving(v, power) for v in range(power)]
+    every = [list(halving(v, power)) for v in range(power)]
     for v, rounds in enumerate(every):
         assert len(rounds) == power.bit_length() - 1
-        for i, (partner, give, keep) in enumerate(rounds):
-            assert every[partner][i] == (v, keep, give)
-            assert give[1] - give[0] == keep[1] - keep[0] == power >> (i + 1)
-        assert not rounds or rounds[-1].keep == (v, v + 1)
+        for i, (divides, (give,), (keep,)) in enumerate(rounds):
+            assert divides and every[keep.peer][i].sends == [(v, keep.blocks, 0, 1)]
+            assert give.peer == keep.peer == v ^ (power >> (i + 1))
+            assert keep.blocks[1] - keep.blocks[0] == power >> (i + 1)
+        assert not rounds or rounds[-1].receives[0].blocks == (v, v + 1)
 
 
-def test_ranks_beyond_the_power_of_two_fold_into_one_partner_each() -> None:
-    for size in range(1, 40):
-        partners = [fold(v, size) for v in range(size)]
-        assert all(partner is None or partners[partner] == v for v, partner in enumerate(partners))
-        assert sum(partner is None for partner in partners) == 2 * survivors(size) - size
+@pytest.mark.parametrize("parts", [1, 3])
+def test_each_transfer_has_both_ends(parts: int) -> None:
+    for size in range(1, 70):
+        every = [list(halving(v, size, parts)) for v in range(size)]
+        sent = sorted((v, one.peer, *one[1:]) for v, rounds in enumerate(every) for r in rounds for one in r.sends)
+        got = sorted((one.peer, v, *one[1:]) for v, rounds in enumerate(every) for r in rounds for one in r.receives)
+        assert sent == got
+
+
+def test_halving_over_any_number_of_ranks_takes_about_as_long_as_over_the_next_power_of_two() -> None:
+    for size in range(2, 1100):
+        power = 1 << (size - 1).bit_length()
+        (blocks, rounds), (most, least) = cost(size), cost(power)
+        assert blocks / size <= 1.15 * most / power and rounds <= least + 1 and least == power.bit_length() - 1
+        assert sum(blocks_of_rounds(size)) == blocks
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 16])
 def test_ring_neighbours_pass_each_block_all_the_way_round(size: int) -> None:
-    rounds = [list(ring(v, size)) for v in range(size)]
+    for half in (SUM, SHARE):
+        rounds = [list(ring(v, size, half)) for v in range(size)]
+        for v in range(size):
+            assert [give for give, _ in rounds[v]] == [take for _, take in rounds[(v + 1) % size]]
     for v in range(size):
-        assert [give for give, _ in rounds[v]] == [take for _, take in rounds[(v + 1) % size]]
-        assert rounds[v][size - 2][1] == v
-        assert {take for _, take in rounds[v][size - 1 :]} == set(range(size)) - {v}
+        assert list(ring(v, size, SUM))[-1][1] == v and next(ring(v, size, SHARE))[0] == v
+        assert {take for _, take in ring(v, size, SHARE)} == set(range(size)) - {v}
+
+
+@pytest.mark.parametrize("name", ["ring", "halving"])
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+def test_an_allreduce_is_a_reduce_scatter_and_an_allgather(name: str, size: int) -> None:
+    """With one piece a block, and ranks in their order, its steps are those of the one, then those of the other."""
+    both, first, second = (make_schedule(op, name, size, 8 * size, chunk=8) for op in ("allreduce", *HALVES))
+    if name == "halving":
+        both, first, second = (make_schedule(op, name, size, 8 * size, chunk=8 * size) for op in ("allreduce", *HALVES))
+    for rank in range(size):
+        halves = [step._replace(after=0) for part in (first, second) for step in part.rank(rank)]
+        assert [step._replace(after=0) for step in both.rank(rank)] == halves
+
+
+HALVES = "reduce_scatter", "allgather"
 
 
 @pytest.mark.parametrize(("start", "stop", "count"), [(0, 10, 3), (5, 7, 4), (3, 3, 2), (0, 64, 8)])
@@ -43,4 +73,4 @@ def test_pieces_cover_a_slice_in_order(start: int, stop: int, count: int) -> Non
 
 
 def test_blocks_of_fewer_elements_than_ranks() -> None:
-    assert [block(2, 4, i) for i in range(4)] == [(0, 0), (0, 1), (1, 1), (1, 2)]
+    assert even_bounds(2, 4) == (0, 0, 1, 1, 2)

@@ -12,12 +12,13 @@ from an_algorithm_of_ours import TRIDENT, added
 from collectives import AlgorithmError, check_algorithm, make_schedule
 from collectives.model.clusters import ETHERNET
 from collectives.schedules import registry
-from collectives.schedules.registry import VERBS, algorithms, find, known, table
+from collectives.schedules.registry import algorithms, find, known, table
 from collectives.simulation.check import check
 from collectives.tuning.choosing import Candidate, candidates
 from collectives.tuning.choosing import algorithms as tuned
 from collectives.tuning.modelled import ModelledTimes
 from collectives.tuning.table import Shape
+from collectives.verbs import SCHEDULED as VERBS
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs/collectives.md"
 

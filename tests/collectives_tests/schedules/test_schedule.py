@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 
 from collectives.errors import AlgorithmError
 from collectives.schedules.algorithms import make_schedule
-from collectives.schedules.registry import VERBS, algorithms
+from collectives.schedules.registry import algorithms
 from collectives.schedules.schedule import OUT, OWN, Schedule, Step, StepKind, slots, uses_out
+from collectives.verbs import SCHEDULED as VERBS
 
 TREES = [name for each in algorithms("bcast") for name in each.samples]
 KINDS = [(op, name) for op in VERBS for each in algorithms(op) for name in each.samples]
@@ -19,7 +22,10 @@ KINDS = [(op, name) for op in VERBS for each in algorithms(op) for name in each.
 
 def run(schedule: Schedule, inputs: np.ndarray) -> np.ndarray:
     """Take all ranks' steps on plain arrays: sends never wait, a rank that misses a message tries again later."""
-    out = inputs.copy() if schedule.op == "bcast" else np.full_like(inputs, -1)
+    out = np.full_like(inputs, -1)
+    for rank in range(0 if schedule.verb.joins else schedule.size):
+        part = slice(*schedule.contribution(rank))
+        out[rank, part] = inputs[rank, part]
     scratch: dict[tuple[int, int], np.ndarray] = {}
     mail: dict[tuple[int, int, int], list[np.ndarray]] = {}
     parts = [list(schedule.rank(rank)) for rank in range(schedule.size)]
@@ -31,6 +37,12 @@ def run(schedule: Schedule, inputs: np.ndarray) -> np.ndarray:
         assert sum(map(len, parts)) < before, "a message is missing"
     assert not any(mail.values())
     return out
+
+
+def brought(schedule: Schedule, rank: int) -> np.ndarray:
+    """Return which elements a rank brings."""
+    start, stop = schedule.contribution(rank)
+    return (np.arange(schedule.elements) >= start) & (np.arange(schedule.elements) < stop)
 
 
 def take(rank: int, step: Step, own: np.ndarray, out: np.ndarray, scratch: dict, mail: dict) -> bool:
@@ -73,16 +85,20 @@ def test_the_result_is_the_sum_of_integers(
     kind: tuple[str, str], size: int, elements: int, chunk: int, depth: int, data: st.DataObject
 ) -> None:
     op, algorithm = kind
-    root = data.draw(st.integers(0, size - 1))
-    schedule = make_schedule(op, algorithm, size, elements, chunk=chunk, root=root, depth=depth)
+    root, order = data.draw(st.integers(0, size - 1)), data.draw(st.permutations(range(size)))
+    order.insert(0, order.pop(order.index(root)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, elements), min_size=size - 1, max_size=size - 1)))
+    counts = [stop - start for start, stop in pairwise([0, *cuts, elements])]
+    how = {"chunk": chunk, "root": root, "depth": depth, "order": order, "counts": counts}
+    schedule = make_schedule(op, algorithm, size, elements, **how)
     inputs = np.random.default_rng(size * 1000 + elements).integers(-99, 99, (size, elements))
-    expected = inputs[root] if op == "bcast" else inputs.sum(0)
+    expected = sum(np.where(brought(schedule, rank), inputs[rank], 0) for rank in range(size))
     out = run(schedule, inputs)
     parts = [schedule.result(rank) for rank in range(size)]
     for rank, (start, stop) in enumerate(parts):
         assert (out[rank, start:stop] == expected[start:stop]).all()
     covered = [element for start, stop in parts for element in range(start, stop)]
-    copies = size if op in ("bcast", "allreduce") else 1
+    copies = size if schedule.verb.spreads else 1
     assert sorted(covered) == sorted(list(range(elements)) * copies)
 
 
@@ -131,11 +147,14 @@ def test_a_schedule_prints_every_step() -> None:
     [
         (("gather", "chain", 4, 4), {}, "unknown collective 'gather'"),
         (("reduce", "ring", 4, 4), {}, "reduce has no algorithm 'ring'"),
+        (("reduce_scatter", "chain", 4, 4), {}, "reduce_scatter has no algorithm 'chain'; known are ring, halving"),
         (
-            ("reduce_scatter", "ring", 4, 4),
-            {},
-            "unknown collective 'reduce_scatter'",
+            ("allgather", "ring", 4, 4),
+            {"counts": [1, 1, 2]},
+            "counts must be 4 numbers from 0 on with the sum 4, got 3",
         ),
+        (("allgather", "ring", 2, 4), {"counts": [1, 1]}, "with the sum 4, got 2 with the sum 2"),
+        (("allgather", "ring", 2, 4), {"counts": [5, -1]}, "counts must be 2 numbers from 0 on"),
         (("allreduce", "cb-8:levels", 4, 4), {}, "goes with a reduce"),
         (("reduce", "chain", 0, 4), {}, "size is 0"),
         (("reduce", "chain", 4, -1), {}, "elements is -1"),
@@ -162,3 +181,17 @@ def test_schedules_need_no_mpi() -> None:
         "collectives.check.check(collectives.make_schedule('reduce', 'cb-2', 5, 9, chunk=2))"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_steps_of_a_rank_are_written_once() -> None:
+    written = []
+
+    class Written:
+        def of(self, rank: int) -> list:
+            written.append(rank)
+            return []
+
+    schedule = replace(make_schedule("allreduce", "ring", 3, 6), steps=Written())
+    for rank in (1, 1, 2, 1):
+        schedule.rank(rank)
+    assert written == [1, 2, 1]

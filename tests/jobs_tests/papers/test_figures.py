@@ -1,73 +1,76 @@
-"""All figures: results, inputs and verdicts."""
+"""All figures: their sentences, inputs, pictures and pages."""
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Any
+from pathlib import Path
 
 import pytest
 from paper_figures import MODULES, ROOT, module
 
-from scaffe import papers
-
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
+PICTURES, MOST = ROOT / "docs/papers", 1 << 20  # bytes of all pictures
 
 
-def test_each_figure_has_a_result() -> None:
-    assert {one["id"] for one in papers.results()} == set(module("run").figures())
+def test_each_figure_quotes_at_most_25_words_and_says_where_they_stand() -> None:
+    figures, words = module("run").figures(), module("figure").WORDS
+    assert len(figures) == 29
+    for figure in figures.values():
+        assert 3 < len(figure.quote.split()) <= words and "section" in figure.where + figure.paper, figure.id
+        assert figure.title and figure.paper and figure.differs, figure.id
 
 
-def ten_digits(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result as JSON keeps it, its numbers rounded."""
-    return json.loads(json.dumps(result), parse_float=lambda number: float(f"{float(number):.10g}"))
+def test_each_module_of_a_figure_has_a_sentence() -> None:
+    figures = module("run").figures()
+    stems = {name for name in MODULES if name.rpartition("_")[2].isdigit()}
+    assert stems <= {name.replace("-", "_") for name in figures}
+    untested = {name for name, one in figures.items() if isinstance(one, module("figure").Untested)}
+    assert untested == {name for name in figures if name.replace("-", "_") not in stems}
 
 
-@pytest.mark.parametrize("name", [one["id"] for one in papers.results()])
-def test_a_result_is_what_its_figure_makes_of_what_it_keeps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it but what slow models predict, which is taken from the result; to ten digits, as processors round."""
-    figure = module("run").figures()[name]
-    written = json.loads((papers.FOLDER / f"{name}.json").read_text())
-    if figure.slow:
-        monkeypatch.setattr(figure, "model", lambda measured: written["model"])
-    made, written = map(ten_digits, (module("figure").result(figure, written["kept"]), written))
-    stale = [key for key in made | written if made.get(key) != written.get(key)]
-    assert stale == [], f"write it anew: bash jobs/papers.sh --keep {name}"
-
-
-def test_each_input_says_where_it_comes_from() -> None:
+def test_each_input_says_where_it_comes_from_and_lies_in_its_range() -> None:
     origins = module("figure").ORIGINS
     for figure in module("run").figures().values():
-        assert all(one.origin in origins and one.where for one in figure.inputs), figure.id
+        for one in figure.inputs:
+            assert one.origin in origins and one.where, (figure.id, one.name)
+            assert (one.low is None or one.low <= one.value) and (one.high is None or one.value <= one.high), one.name
 
 
-def test_a_check_is_as_strict_as_its_bounds() -> None:
-    check = module("figure").Check
-    assert [check("", found, 1, 2).verdict for found in (0.9, 1, 2, 2.1, float("nan"), float("inf"), None)] == [
-        papers.NOT_REPRODUCED, papers.REPRODUCED, papers.REPRODUCED, papers.NOT_REPRODUCED, papers.NOT_REPRODUCED,
-        papers.NOT_REPRODUCED, papers.NOT_MEASURABLE,
-    ]  # fmt: skip
-    assert check("", 2.5, 1, 2).by == 0.5 and check("", 0.5, 1, 2).by == 0.5
+def test_the_pages_and_the_readme_s_table_are_those_of_what_is_kept(tmp_path: Path) -> None:
+    """They are not stale: `bash jobs/papers.sh --keep` writes them anew."""
+    readme = ROOT / "README.md"
+    (tmp_path / "README.md").write_text(readme.read_text())
+    module("pages").write(tmp_path, tmp_path / "README.md", list(module("run").figures().values()))
+    stale = [path.name for path in tmp_path.glob("*.md") if path.name != "README.md"]
+    stale = [name for name in stale if (tmp_path / name).read_text() != (PICTURES / name).read_text()]
+    assert stale == [] and (tmp_path / "README.md").read_text() == readme.read_text()
 
 
-def test_a_check_on_what_was_fitted_is_no_evidence_for_and_counts_where_it_is_missed() -> None:
-    base = module("figure")
-    held, missed = (base.Check("", found, 1, 2, fitted=True).verdict for found in (1.5, 3.0))
-    assert (held, missed) == (papers.NO_EVIDENCE, papers.NOT_REPRODUCED)
-    assert base.worst([held, papers.REPRODUCED]) == papers.REPRODUCED
-    assert base.worst([held]) == papers.NO_EVIDENCE
-    assert base.worst([held, missed]) == base.worst([held, papers.NOT_REPRODUCED]) == papers.NOT_REPRODUCED
+def test_each_tested_figure_has_a_picture_and_all_are_small() -> None:
+    pages, figures = module("pages"), module("run").figures().values()
+    tested = {one.id for one in figures if pages.shown(one).judged.verdict != module("verdicts").NOT_TESTABLE}
+    pictures = list(PICTURES.glob("*.png"))
+    assert {path.stem for path in pictures} == tested
+    assert sum(path.stat().st_size for path in pictures) <= MOST
 
 
-def test_what_the_papers_inputs_were_fitted_on_is_no_evidence() -> None:
-    fitted = {
-        "s-caffe-8": {"160 over 32 GPUs (computing"},
-        "parax-11": {"bandwidth used, one instance"},
-    }
-    for name, wanted in fitted.items():
-        (one,) = (one for one in papers.results() if one["id"] == name)
-        found = {check["what"] for check in one["checks"] if check["verdict"] == papers.NO_EVIDENCE}
-        assert len(found) == len(wanted) and all(any(what.startswith(text) for what in found) for text in wanted), name
+def test_each_figure_draws_the_paper_s_points() -> None:
+    picture = pytest.importorskip("matplotlib.figure").Figure()
+    pages = module("pages")
+    for figure in module("run").figures().values():
+        if figure.id not in {path.stem for path in PICTURES.glob("*.png")}:
+            continue
+        axes = picture.subplots()
+        found = pages.kept(figure.id)
+        figure.draw(axes, found.get("measured", {}), pages.modelled(figure, found))
+        assert any("paper" in label for label in axes.get_legend_handles_labels()[1]), figure.id
+        picture.clear()
+
+
+def test_the_readme_has_at_most_eight_rows_and_how_many_of_how_many() -> None:
+    pages = module("pages")
+    lines = list(pages.headlines([pages.shown(one) for one in module("run").figures().values()]))
+    assert len(lines) - 2 <= 8 and lines[-1].startswith("\nOf 29 figures' headlines ")
 
 
 @pytest.mark.parametrize("name", MODULES)

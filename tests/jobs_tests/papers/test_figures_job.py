@@ -17,38 +17,38 @@ pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Run the job with made-up figures, the gate first; return its exit code and the results' measurements by ID."""
-    run, base = module("run"), module("figure")
+    """Run the job with made-up figures, the gate among them; return its exit code and what was measured by ID."""
+    run, base, verdicts = module("run"), module("figure"), module("verdicts")
 
     class MadeUp(base.Figure):
-        title = source = paper = ""
+        tag = base.M
 
-        def __init__(self, name: str, rank: int, found: object):
-            self.id, self.rank, self.found = name, rank, found
+        def __init__(self, name: str, found: object):
+            self.id, self.found, self.is_gate, self.paper = name, found, name == "gate", "1"
 
         def measure(self) -> dict:
             if isinstance(self.found, Exception):
                 raise self.found
             return {"value": self.found}
 
-        def check(self, measured: dict, modelled: dict) -> list:
-            return [base.Check(f"{run.GATE}, {self.id}", measured["value"], high=1)] if measured else []
+        def judge(self, measured: dict, modelled: dict) -> object:
+            good = measured.get("value", 0.0) <= 1
+            return verdicts.Judged(verdicts.REPRODUCED if good else verdicts.DIFFERS, "-")
 
-        def words(self, measured: dict, modelled: dict) -> tuple[str, str]:
-            return "", ""
-
-        def draw(self, figure: object, measured: dict, modelled: dict) -> None: ...
+        def draw(self, axes: object, measured: dict, modelled: dict) -> None: ...
 
     def start(*words: str, **found: object) -> tuple[int, dict]:
-        made = {name: MadeUp(name, rank, value) for rank, (name, value) in enumerate(found.items())}
+        made = {name: MadeUp(name, value) for name, value in found.items()}
         monkeypatch.setattr(run, "figures", lambda: made)
-        monkeypatch.setattr(run, "FOLDER", tmp_path)
+        monkeypatch.setattr(run.pages, "RESULTS", tmp_path)
         monkeypatch.setattr(run, "PICTURES", tmp_path)
         monkeypatch.setattr(run, "conditions", lambda: {"date": "", "busy": 0.5})
+        monkeypatch.setattr(run, "picture", lambda *given: b"drawn")
         monkeypatch.setattr(run.pages, "write", lambda *given: None)
+        monkeypatch.setattr(run.beyond, "model", lambda: None)
         monkeypatch.setattr(sys, "argv", ["run.py", *words])
         code = run.main()
-        kept = {path.stem: json.loads(path.read_text())["kept"] for path in tmp_path.glob("*.json")}
+        kept = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
         return code, {name: one.get("measured", one.get("why")) for name, one in kept.items()}
 
     return start
@@ -63,7 +63,7 @@ def test_the_job_names_the_figures_that_it_knows(job, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as ended:
         job("s-caffe-99", gate=0.0, **{"s-caffe-11": 0.5, "s-caffe-9": 0.5, "parax-6": 0.5})
     assert ended.value.code == 2
-    message = "papers.sh: unknown figure 's-caffe-99'; known: gate parax-6 s-caffe-9 s-caffe-11\n"
+    message = "papers.sh: unknown figure 's-caffe-99'; known: gate s-caffe-11 s-caffe-9 parax-6 beyond\n"
     assert capsys.readouterr() == ("", message)
 
 
@@ -102,13 +102,15 @@ def test_a_disk_that_is_full_is_one_line(job, capsys) -> None:
     assert capsys.readouterr().err == "papers.sh: gate: gate.json: no space left on device\n"
 
 
-def test_the_gate_comes_first() -> None:
-    assert next(iter(module("run").figures())) == "numa-caffe-8"
+def test_the_gate_is_the_figure_that_compares_gradients_and_figures_are_in_the_order_of_the_pages() -> None:
+    known = module("run").figures()
+    assert [name for name, figure in known.items() if figure.is_gate] == ["numa-caffe-8"]
+    assert list(known)[:6] == ["s-caffe-4", "s-caffe-6", "s-caffe-8", "s-caffe-9", "s-caffe-10", "s-caffe-11"]
 
 
 def test_a_measurement_has_its_conditions(job, tmp_path: Path) -> None:
     job(gate=0.0)
-    assert json.loads((tmp_path / "gate.json").read_text())["kept"]["busy"] == 0.5
+    assert json.loads((tmp_path / "gate.json").read_text())["busy"] == 0.5
     found = module("conditions").conditions()
     assert 0 <= found["busy"] <= os.cpu_count() and found["sgemm"] > 0 and found["machine"]
     assert time.strptime(found["date"], "%Y-%m-%d %H:%M") <= time.localtime()
@@ -123,8 +125,7 @@ def test_waiting_for_a_disk_is_no_work_and_what_a_hypervisor_takes_is(monkeypatc
     assert conditions.busy() == pytest.approx(4 * (10 + 20) / 100)
 
 
-def test_a_result_has_each_list_of_numbers_in_a_line() -> None:
-    found = {"a": [1, -2.5, 3e-07], "b": [[1, 2], ["x"], []], "c": {"d": [None, 1]}}
+def test_what_is_kept_has_a_line_for_each_key() -> None:
+    found = {"date": "today", "measured": {"b": [[1, 2], ["x"], []]}, "model": {"c": None}}
     written = module("run").text(found)
-    assert json.loads(written) == found
-    assert "[1, -2.5, 3e-07]" in written and "[1, 2]" in written
+    assert json.loads(written) == found and len(written.splitlines()) == 5

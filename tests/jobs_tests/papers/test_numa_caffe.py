@@ -1,21 +1,61 @@
-"""NUMA-Caffe's figures: layers on NUMA nodes, remote loads, memory: counts by hand, and short measurements."""
+"""NUMA-Caffe's models: layers on NUMA nodes and remote loads, on parts and machines that a hand can count."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
+from types import ModuleType
 
-import numpy as np
 import pytest
-from paper_figures import FOLDERS, ROOT, module, verdicts
+from paper_figures import module
 
-from scaffe import papers
-
-MIB = 1 << 20
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
+
+FAST = 1e30
+FORK = 2 * (3 * 5e-8 + 2 * 3e-7)  # 8 cores of 4 nodes: a tree of 3 lines in a node, of 2 between nodes, there and back
+# CIFAR-10's quick net, bytes of an image: each convolution's bottom, top and columns.
+BOTTOMS = 4 * 3 * 32 * 32, 4 * 32 * 16 * 16, 4 * 32 * 8 * 8
+TOPS = 4 * 32 * 32 * 32, 4 * 32 * 16 * 16, 4 * 64 * 8 * 8
+COLUMNS = 4 * 75 * 32 * 32, 4 * 800 * 16 * 16, 4 * 800 * 8 * 8
+POOLED = 4 * 32 * 16 * 16, 4 * 32 * 8 * 8, 4 * 64 * 4 * 4
+BACK = 2 * POOLED[0] + POOLED[1] + POOLED[2]  # gradients, and pool1's places; the others are means
+WEIGHTS = 4 * 145_578
+
+
+def part(kind: str = "Convolution", **fields: object):
+    """Return a part that does nothing but what the fields say."""
+    nothing = {"products": (), "bottom": 0.0, "top": 0.0, "ways": 3, "moved": 0.0, "columns": 0.0, "weights": 0.0}
+    return module("numa_nodes").Part("made up", kind, **(nothing | fields))
+
+
+def box(**fields: float):
+    """Return a machine of 4 nodes of 8 cores, which only the fields slow down."""
+    return module("numa_nodes").Box(
+        4, 8, **(dict.fromkeys(("flops", "core", "memory", "link", "cache"), FAST) | fields)
+    )
+
+
+def inner() -> float:
+    """Return what the quick net's inner products load for 128 images: weights, bottoms and tops twice."""
+    weights = 4 * (1024 * 64 + 64 + 64 * 10 + 10)
+    return 2 * weights + 128 * 4 * 2 * (1024 + 64 + 64 + 10)
+
+
+def shared() -> float:
+    """Return what BVLC's threads load for an image on 4 nodes; conv1 computes no gradient of the data.
+
+    Once, from three of four nodes: the columns forward, for the weights' gradient and of their own gradient. By three
+    nodes: the top's gradient, for each gradient.
+    """
+    first = 0.75 * 2 * COLUMNS[0] + 3 * TOPS[0]
+    return first + sum(0.75 * 3 * columns + 6 * top for columns, top in list(zip(COLUMNS, TOPS, strict=True))[1:])
+
+
+def loaded() -> float:
+    """Return what Intel's threads load for an image but in inner products; columns fit the cache."""
+    convolutions = 2 * sum(BOTTOMS) + sum(TOPS)
+    pooling = sum(TOPS) + BACK
+    relu = 3 * (POOLED[0] + TOPS[1] + TOPS[2])  # forward one, back two
+    return convolutions + pooling + relu + 4 * (11 + 11 + 1)  # the loss: its bottoms, and both ways' gradients
 
 
 def layer(name: str):
@@ -92,115 +132,103 @@ def test_bvlc_computes_columns_in_one_thread_and_others_make_them_late() -> None
     figure, domains = module("numa_caffe_9").FIGURE, module("numa_nodes")
     box = replace(domains.BOXES["SB"], flops=1e30, link=1e30)
     conv2 = layer("conv2")
-    one, four = (figure.bvlc(conv2, box, n, 128) - 3 * 128 * figure.fork(box, n) for n in (1, 4))
+    one, four = (figure.bvlc(conv2, box, n, 128) - 6 * 128 * figure.fork(box, n) for n in (1, 4))
     assert one == pytest.approx(128 * conv2.element_wise / box.core)
     assert four - one == pytest.approx(128 * 3 * conv2.columns * 0.75 * (173.7 / 69.2 - 1) / box.core)
 
 
-def test_slower_solvers_and_a_bvlc_that_scales_are_not_reproduced() -> None:
+def test_an_inner_product_of_bvlc_takes_its_operations_its_memory_or_the_links() -> None:
+    figure = module("numa_caffe_9").FIGURE
+    each = part("InnerProduct", products=((1, 100, 1000, 1),) * 3, moved=7.0, weights=50.0)
+    nbytes, operations = 10 * 7 + 3 * 50, 10 * 3 * 2 * 100 * 1000  # weights in each way, blobs of each image
+    assert figure.bvlc(each, box(memory=2.0), 4, 10) == pytest.approx(nbytes / 2)
+    assert figure.bvlc(each, box(link=2.0), 4, 10) == pytest.approx(0.75 * nbytes / 2)
+    assert figure.bvlc(each, box(flops=2.0), 4, 10) == pytest.approx(operations / (32 * 2 * 0.7))
+
+
+def test_a_convolution_of_bvlc_takes_the_longer_of_operations_and_links_and_a_fork_for_each_group() -> None:
+    figure = module("numa_caffe_9").FIGURE
+    each = part(products=((16, 192, 5, 2),), ways=1)  # 32 tiles of 16 x 6, one for each thread
+    forks = 10 * 2 * FORK
+    operations = 10 * 2 * 16 * 192 * 5 * 2 / (32 * 1e6 * 0.7)
+    crossing = 10 * 4 * 2 * (0.75 * 5 * 192 + 0.75 * 16 * 192) / 1e6  # three of four nodes' images, and results
+    assert figure.bvlc(each, box(flops=1e6), 4, 10) == pytest.approx(operations + forks)
+    assert figure.bvlc(each, box(link=1e6), 4, 10) == pytest.approx(crossing + forks)
+    assert figure.bvlc(each, box(flops=1e6, link=1e6), 4, 10) == pytest.approx(max(operations, crossing) + forks)
+
+
+def test_intel_s_threads_have_whole_images_of_convolutions_and_parts_of_inner_products() -> None:
+    figure = module("numa_caffe_9").FIGURE
+    product = ((1, 100, 1000, 1),)
+    operations = 2 * 100 * 1000 / (1e9 * 0.7)
+    seconds = {
+        kind: figure.intel([part(kind, products=product)], box(flops=1e9), 4, 40, 0.0) - 2 * FORK
+        for kind in ("Convolution", "InnerProduct")
+    }
+    assert seconds == pytest.approx({"Convolution": 2 * operations, "InnerProduct": 1.25 * operations})
+    weights = part("InnerProduct", products=product, weights=50.0)
+    near = 2 * 2 * 3 * 5e-8  # the fork of one node
+    assert figure.intel([weights], box(memory=2.0), 1, 40, 30.0) - near == pytest.approx((3 * 50 + 30) / 2)
+    assert figure.intel([weights], box(core=2.0), 4, 40, 30.0) - 2 * FORK == pytest.approx(30 / (32 * 2))
+
+
+def idle(figure: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the figure have a net of one layer that does nothing, with weights of 1,000 bytes."""
+    monkeypatch.setattr(figure, "parts", lambda net: (part("ReLU"),))
+    monkeypatch.setattr(figure, "weights_of", lambda net: 1000.0)
+
+
+def test_one_solver_updates_on_its_node_by_memory_or_cores_and_bvlc_in_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     figure = module("numa_caffe_9")
-    two, threads, one = (list(figure.WAYS.values())[k] for k in (2, 1, 0))
-    modelled = figure.FIGURE.model({})
-
-    def verdicts(found: dict) -> dict[str, str]:
-        measured = {"AlexNet": {label: [seconds] * 3 for label, seconds in found.items()}}
-        return {check.what: check.verdict for check in figure.FIGURE.check(measured, modelled)}
-
-    good = verdicts({one: 2.0, threads: 1.1, two: 1.05})
-    bad = verdicts({one: 2.0, threads: 1.1, two: 1.3})
-    whats = "AlexNet: 2 solvers over 1 with 2 threads, measured", "AlexNet: speedup of 2 solvers over 2, measured"
-    assert [good[what] for what in whats] == [papers.REPRODUCED] * 2
-    assert [bad[what] for what in whats] == [papers.NOT_REPRODUCED] * 2
-    modelled["rates"]["AlexNet"]["BW"]["BVLC"][2] *= 2
-    assert verdicts({one: 2.0, threads: 1.1, two: 1.0})["AlexNet, BW: BVLC, 4 nodes over 1"] == papers.NOT_REPRODUCED
+    idle(figure, monkeypatch)
+    seconds = figure.FIGURE.seconds
+    near, starts = 2 * 2 * 3 * 5e-8, (1 + 8) * 1e-5
+    for slow, wanted in (({"memory": 2.0}, 5500), ({"core": 2.0}, 687.5), ({"memory": 2.0, "core": 2.0}, 5500)):
+        found = seconds("NUMA", "AlexNet", box(**slow), 1)  # 11 passes over 1,000 bytes; 8 cores
+        assert found - near - starts == pytest.approx(wanted), slow
+    assert seconds("BVLC", "AlexNet", box(core=2.0), 4) == pytest.approx(11_000 / 2)
 
 
-def test_remote_loads_are_those_counted_by_hand() -> None:
+def test_the_threads_of_bvlc_meet_after_each_panel_and_its_one_thread_reads_what_others_wrote() -> None:
+    figure = module("numa_caffe_9").FIGURE
+    long = part(products=((16, 192, 1000, 1),), ways=1)
+    assert figure.bvlc(long, box(), 4, 10) == pytest.approx(10 * 4 * FORK)  # 1,000 in panels of 256
+    pooling = part("Pooling", bottom=8.0, moved=20.0)
+    late = 8 * 0.75 * (173.7 / 69.2 - 1)  # three of four nodes' threads wrote its bottom
+    assert figure.bvlc(pooling, box(core=2.0), 4, 10) == pytest.approx(10 * (20 + late) / 2)
+
+
+def test_the_quick_net_s_remote_loads_are_those_of_each_layer() -> None:
     figure = module("numa_caffe_5")
-    bottoms = 4 * (3 * 32 * 32 + 32 * 16 * 16 + 32 * 8 * 8)
-    tops = 4 * (32 * 32 * 32 + 32 * 16 * 16 + 64 * 8 * 8)
-    found = figure.functions("CIFAR-10")
-    assert (found["im2col_cpu"], found["weight_cpu_gemm"], found["pooling, forward"]) == (2 * bottoms, tops, tops)
-    assert found["forward_cpu_gemm"] == 0  # columns fit the cache
-    assert figure.remote("NUMA", "CIFAR-10", 4) == 6 * 4 * 145_578 + 0.75 * 128 * 4 * 3 * 32 * 32
-    assert figure.remote("Intel", "CIFAR-10", 1) == figure.remote("BVLC", "CIFAR-10", 1) == 0
+    bvlc, intel = 0.75 * inner() + 128 * shared(), 0.75 * (inner() + 128 * loaded())
+    numa = 6 * WEIGHTS + 0.75 * 128 * BOTTOMS[0]
+    for system, wanted in (("BVLC", bvlc), ("Intel", intel), ("NUMA", numa)):
+        assert figure.remote(system, "CIFAR-10", 4) == pytest.approx(wanted), system
+    found = figure.FIGURE.model({})
+    assert found["Intel"]["CIFAR-10"] == pytest.approx(100 * (1 - intel / bvlc))
+    assert found["NUMA"]["CIFAR-10"] == pytest.approx(100 * (1 - numa / bvlc))
 
 
-def test_a_fall_is_checked_by_what_is_left() -> None:
+def test_columns_that_do_not_fit_are_loaded_again_and_a_small_kernel_loads_its_image() -> None:
     figure = module("numa_caffe_5")
-    model = figure.FIGURE.model({})
-    what = "table 5, CIFAR-10: Intel, remote loads, what is left of BVLC's, %"
-    for fall, verdict in ((91.0, papers.REPRODUCED), (82.3, papers.NOT_REPRODUCED)):  # 9.8 % are left in the paper
-        model["falls"]["Intel"]["CIFAR-10"] = fall
-        assert verdicts(figure, {}, model)[what] == verdict
+    three = part(bottom=10.0, top=20.0, columns=30e6)
+    assert figure.loaded(three, 2) == 20 + 20 + 3 * 30e6  # 2 threads' columns are 60 MB, the cache 35
+    assert figure.loaded(replace(three, columns=0.0), 2) == 20 + 20
 
 
-def test_what_leaves_a_model_no_choice_is_no_evidence() -> None:
-    for name, texts in {"numa_caffe_3": ("table 3", "table 6"), "numa_caffe_5": ("remote loads rise",)}.items():
-        found = verdicts(module(name))
-        fitted = {what for what, verdict in found.items() if verdict == papers.NO_EVIDENCE}
-        assert fitted == {what for what in found if any(text in what for text in texts)}
-
-
-def test_processes_have_weights_and_spread_pages_the_links_of_all_nodes() -> None:
-    figure = module("numa_caffe_3")
-    weights = 4 * 60_965_224
-    assert figure.FIGURE.memory(2) - figure.FIGURE.memory(1) == pytest.approx(3 * weights)
-    base = figure.FIGURE.here(0, 1, 1)
-    assert figure.FIGURE.here(10, 3, 1) - base == pytest.approx(30 + 2 * 2 * weights)
-    assert figure.FIGURE.here(0, 1, 3) - base == pytest.approx(2 * weights)
-    box = replace(figure.BOXES["SB"], memory=1e9, link=1e8)
-    assert figure.spread_pages(8e8, box, 4) == pytest.approx(2e8 * 0.75 / 1e8)
+def test_spread_pages_wait_for_the_links_of_all_nodes() -> None:
+    figure = module("numa_caffe_3").FIGURE
+    slow = replace(module("numa_nodes").BOXES["SB"], memory=1e9, link=1e8)
+    assert figure.spread_pages(8e8, slow, 4) == pytest.approx(2e8 * 0.75 / 1e8)
 
 
 def test_layers_that_compute_gain_nothing_and_those_that_move_what_memory_gives() -> None:
     figure = module("numa_caffe_12")
     computes = replace(layer("ip1"), moved=0.0, weights=0.0, products=((1, 10**6, 10**6, 1),))
     moves = replace(layer("pool1"), moved=1e9, bottom=0.0, top=0.0)
-    both = [[figure.seconds(system, each, 128) for system in ("Intel", "NUMA")] for each in (computes, moves)]
+    both = [[figure.seconds(system, each) for system in ("Intel", "NUMA")] for each in (computes, moves)]
     assert both[0][0] == pytest.approx(both[0][1], rel=1e-6)
     assert both[1][1] == pytest.approx(32e9 / figure.BOX.memory, rel=1e-3)
     assert both[1][0] == pytest.approx(128e9 * 0.84 * 0.75 / figure.BOX.link, rel=1e-3)
-    assert figure.longest([1.0] * 32) == 50
-    assert figure.summed([1, 3]) == [75, 100]
-
-
-def test_private_memory_has_what_a_process_writes_and_a_thread_its_gradients() -> None:
-    figure = module("numa_caffe_3")
-    before = figure.private()
-    kept = np.ones(512 * MIB, np.uint8)  # much beside what this process frees meanwhile
-    assert 490 * MIB < figure.private() - before < 530 * MIB and kept.all()
-    text = "import numa_caffe_3 as figure; figure.NET, figure.BATCH = 'lenet', 8; figure.train('2')"
-    path = os.pathsep.join([str(ROOT), *FOLDERS])
-    command = sys.executable, "-c", text
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path})
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found[1] - found[0] > 4 * 4 * 431_080  # weights, history, two gradients
-
-
-def test_the_layers_of_cifar_are_timed_in_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = module("numa_caffe_12")
-    monkeypatch.setattr(figure, "HERE", {"CIFAR-10": (2, 1)})
-    found = figure.layers("CIFAR-10")
-    assert set(found) == {part.name for part in module("numa_nodes").parts("CIFAR-10")}
-    assert all(milliseconds >= 0 for milliseconds in found.values()) and found["conv2"] > 0
-
-
-def test_each_ratio_of_the_text_is_drawn_at_its_height() -> None:
-    picture = pytest.importorskip("matplotlib.figure").Figure()
-    figure, ratios = module("numa_caffe_9"), module("numa_ratios")
-    rates = figure.FIGURE.model({})["rates"]
-    figure.FIGURE.draw(picture, {}, {"rates": rates})
-    squares = {}
-    for axes in picture.axes:
-        marks = [line for line in axes.get_lines() if line.get_marker() in ("s", "D")]
-        squares[axes.get_title().partition(" (")[0]] = [float(line.get_ydata()[0]) for line in marks]
-    assert sum(map(len, squares.values())) == len(ratios.OVER)
-    assert squares["GoogLeNet, SB"] == pytest.approx([3.6, 2 * intel(rates, "GoogLeNet", "SB"), 8.0])
-    hbm = rates["CIFAR-10"]["KNL, HBM"]["Intel"][-1] / rates["CIFAR-10"]["KNL"]["BVLC"][0]
-    assert squares["CIFAR-10, KNL"] == pytest.approx([1.06 * hbm])
-
-
-def intel(rates: dict, net: str, box: str) -> float:
-    """Return Intel-Caffe's modelled rate on all nodes over BVLC's on one."""
-    return rates[net][box]["Intel"][-1] / rates[net][box]["BVLC"][0]

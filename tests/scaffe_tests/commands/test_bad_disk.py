@@ -88,14 +88,14 @@ import subprocess, sys
 from scaffe.cli import main
 from scaffe.training.solver import Solver
 
-act = Solver._act
+act = Solver._handle
 def remounting(self):
     act(self)
     if self.iter == 3:
-        self.snapshots.writer.join()
+        self.parts.snapshots.writer.join()
         for options in (["--bind"], ["-o", "remount,bind,ro"]):  # over the disk itself, on which the lock is open
             subprocess.run(["mount", *options, sys.argv[1], sys.argv[1]], check=True)
-Solver._act = remounting
+Solver._handle = remounting
 sys.exit(main(sys.argv[2:]))
 """
 

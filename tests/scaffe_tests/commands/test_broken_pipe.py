@@ -32,8 +32,8 @@ def test_output_that_is_closed_from_the_start_is_no_error(command, log):
     assert (done.returncode, done.stderr) == (int("watch" in words), b"")
 
 
-# The checks are more than one buffer; `watch` ends though its log goes on.
-@pytest.mark.parametrize("command", ["papers --checks", "watch LOG", "watch LOG --once"])
+# `watch` ends though its log goes on.
+@pytest.mark.parametrize("command", ["models", "watch LOG", "watch LOG --once"])
 def test_output_without_room_is_one_line(command, log):
     log.write_text(head())
     with open(os.open("/dev/full", os.O_WRONLY), "w") as full:

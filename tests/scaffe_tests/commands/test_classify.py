@@ -68,10 +68,10 @@ def test_without_center_only_ten_crops_are_averaged(folder):
     mean = read_mean("caffe/mean.binaryproto")
     scaled = {"mean": mean, "raw_scale": 255, "input_scale": 1 / 64, "channel_swap": (2, 1, 0)}
     net = scaffe.Classifier("deploy.prototxt", "caffe/quick_xavier_iter_50.caffemodel", (40, 36), **scaled)
-    images = [scaffe.io.load_image(IMAGES[0]), scaffe.io.load_image("caffe/images/odd0.png")]
+    images = [scaffe.pictures.io.load_image(IMAGES[0]), scaffe.pictures.io.load_image("caffe/images/odd0.png")]
     found = net.predict(images)
-    larger = [scaffe.io.resize_image(image, (40, 36)) for image in images]
-    crops = scaffe.io.oversample(larger, (32, 32)).transpose(0, 3, 1, 2)[:, ::-1]
+    larger = [scaffe.pictures.io.resize_image(image, (40, 36)) for image in images]
+    crops = scaffe.pictures.io.oversample(larger, (32, 32)).transpose(0, 3, 1, 2)[:, ::-1]
     outputs = [
         net.forward(data=np.broadcast_to(x, (4, 3, 32, 32)))["prob"][0].copy() for x in (crops * 255 - mean) / 64
     ]
@@ -125,7 +125,7 @@ def test_images_come_from_a_folder_or_an_array(folder):
     (folder / "three").mkdir()
     for path in IMAGES[:3]:
         (folder / "three" / Path(path).name).symlink_to((folder / path).resolve())
-    np.save("three.npy", [scaffe.io.load_image(path) for path in IMAGES[:3]])
+    np.save("three.npy", [scaffe.pictures.io.load_image(path) for path in IMAGES[:3]])
     expected = probabilities(IMAGES[:3])
     for given in (["three", "--ext=png"], ["three.npy"]):
         assert main(by_classify_py(given[0], "scores.npy", "--center_only", *given[1:])) == 0
@@ -145,7 +145,7 @@ def test_an_empty_mean_and_swap_are_none_as_in_classify_py(folder):
     assert main(line) == 0
     steps = {"raw_scale": 255, "input_scale": 1 / 64}
     net = scaffe.Classifier("deploy.prototxt", "caffe/quick_xavier_iter_50.caffemodel", **steps)
-    expected = net.predict([scaffe.io.load_image(IMAGES[0])], oversample=False)
+    expected = net.predict([scaffe.pictures.io.load_image(IMAGES[0])], oversample=False)
     np.testing.assert_allclose(np.load("out.npy"), expected, rtol=1e-5)
 
 

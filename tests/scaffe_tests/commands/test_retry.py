@@ -18,6 +18,15 @@ def test_a_training_that_ends_well_is_started_once(tmp_path, monkeypatch, capfd)
     assert capfd.readouterr() == ("once\n", "")
 
 
+def test_a_training_of_which_nothing_is_left_is_told_without_a_retry_too(tmp_path, monkeypatch, capfd) -> None:
+    """Killed with all its ranks, it leaves its lock; the launcher's exit status is 0."""
+    monkeypatch.chdir(tmp_path)
+    nets.write_solver(tmp_path, nets.softmax_regression("db"), snapshot_prefix="snap")
+    job = [sys.executable, "-c", "open('snap.lock', 'w')", "train", "--solver", "solver.prototxt"]
+    assert main(["retry", "--retries", "0", "--", *job]) == 76
+    assert capfd.readouterr().err == "scaffe retry: a process was lost (exit status 0)\n"
+
+
 def test_a_launcher_that_is_not_there_is_one_line(tmp_path, capsys) -> None:
     solver = nets.write_solver(tmp_path, nets.softmax_regression("db"))
     assert main(["retry", "--", "no-such-launcher", "scaffe", "train", f"--solver={solver}", "-snapshot=auto"]) == 2

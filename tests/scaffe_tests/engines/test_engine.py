@@ -183,7 +183,7 @@ def test_an_engine_that_only_inherits_trains_to_the_references_bits(images, tmp_
             solver = scaffe.Solver(solver_with(lenet(images, batch=8, dropout=True), iter_size=2))
             assert type(solver.net.engine) is kind
             solver.step(3)
-            trained.append((solver.net.packed.data.copy(), list(solver.losses.last)))
+            trained.append((solver.net.packed.data.copy(), list(solver.parts.losses.last)))
             solver.close()
     finally:
         sys.modules.pop("engine_of_mine")

@@ -13,8 +13,8 @@ from conftest import environment
 
 from scaffe.errors import SnapshotError
 from scaffe.files import prefix_lock
+from scaffe.files.lock_owner import this_process
 from scaffe.files.prefix_lock import PATIENCE, PrefixLock
-from scaffe.lock_owner import this_process
 
 HOLDS = """
 import sys

@@ -115,7 +115,7 @@ def test_auto_refuses_to_start_anew_where_no_snapshot_is_whole(solver, capsys, f
     )
     warned = capsys.readouterr().err
     assert warned.count("Passing over a snapshot") == 2 and str(older) in warned and str(newer) in warned
-    assert snapshot.newest("snap", second.origin.run) is None  # for reports, which tell of another error
+    assert snapshot.newest("snap", second.job.origin.run) is None  # for reports, which tell of another error
 
 
 def test_auto_takes_the_newest_by_number_not_by_name(solver):
@@ -184,7 +184,7 @@ def test_auto_takes_what_was_written_last_not_the_highest_number(solver, capsys,
     third = solver(snapshot_format=form)
     assert resumed(third) == 8
     assert np.array_equal(third.net.packed.data, newer.net.packed.data)
-    assert (older.origin.run, newer.origin.run, third.origin.run) == (1, 2, 2)
+    assert (older.job.origin.run, newer.job.origin.run, third.job.origin.run) == (1, 2, 2)
     [said] = [line for line in capsys.readouterr().err.splitlines() if "written last" in line]
     assert "2 snapshot(s) of other runs, up to iteration 16; to go on with one of them, give --snapshot" in said
     taken(third, 12)  # by a resumed run
@@ -408,7 +408,7 @@ def test_a_snapshot_holds_what_pycaffe_users_expect(solver):
     assert (state.iter, state.learned_net) == (3, "snap_iter_3.caffemodel")
     net = scaffe.Net(one.net.param, "snap_iter_3.caffemodel", scaffe.TEST)
     assert np.array_equal(net.params["ip"][0].data, one.net.params["ip"][0].data)
-    assert snapshot.newest("snap", one.origin.run) == "snap_iter_3.solverstate"
+    assert snapshot.newest("snap", one.job.origin.run) == "snap_iter_3.solverstate"
 
 
 def test_caffes_state_of_a_scalar_parameter_is_gone_on_from():

@@ -87,3 +87,11 @@ def test_ranks_together_drop_what_one_would_where_axis_0_holds_several_rows_of_a
 def test_a_ratio_outside_0_to_1_is_refused(ratio):
     with pytest.raises(NetError, match="dropout_ratio"):
         OneLayer(text(ratio), np.ones((2, 2)))
+
+
+def test_segnets_drops_in_tests_too():
+    x = np.ones((4, 50))
+    fields = text().replace("}", "sample_weights_test: true }")
+    (y,) = OneLayer(fields, x, context=Context(phase=TEST)).forward()
+    np.testing.assert_array_equal(y, OneLayer(text(), x).forward()[0])
+    assert (y == 0).any()

@@ -7,7 +7,7 @@ from gradient_check import OneLayer, contexts, rows
 
 from scaffe.context import Context
 from scaffe.errors import NetError, ShapeError
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.proto import NetParameter
 
 RANDOM = """type: "DummyData" dummy_data_param {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scaffe.lock_owner import Owner, this_process
+from scaffe.files.lock_owner import Owner, this_process
 from scaffe.monitor import file_lock
 from scaffe.monitor.file_lock import FileLock
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scaffe.atomic import check_writable
 from scaffe.errors import ScaffeError
+from scaffe.files.atomic import check_writable
 from scaffe.monitor import numbers
 from scaffe.monitor.numbers import Metric, Numbers, Sample
 from scaffe.monitor.prometheus import PrometheusFile

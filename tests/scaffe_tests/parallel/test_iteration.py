@@ -34,7 +34,7 @@ def test_iterations_of_two_passes_are_a_users_own_loop(images):
         losses.append(np.mean(parts))
         for parameter in net.parameters:
             parameter.blob.data[...] -= RATE * parameter.rate * parameter.blob.diff / 2
-    np.testing.assert_allclose(theirs.losses.last, losses, rtol=1e-5)
+    np.testing.assert_allclose(theirs.parts.losses.last, losses, rtol=1e-5)
     np.testing.assert_allclose(theirs.net.packed.data, net.packed.data, rtol=1e-4, atol=1e-6)
     for solver in (theirs, mine):
         solver.close()
@@ -52,7 +52,7 @@ def test_the_thread_that_computes_enters_the_engine_first_and_groups_begin_where
     monkeypatch.setattr(engine, "enter", lambda: note("enter"))
     monkeypatch.setattr(engine, "forward", lambda net, group: (note("forward"), forward(net, group)))
     monkeypatch.setattr(engine, "groups", lambda net, cuts: (starts.append(set(cuts)), groups(net, cuts))[1])
-    monkeypatch.setattr(solver.workflow, "starts", frozenset({0, 2}))
+    monkeypatch.setattr(solver.parts.workflow, "starts", frozenset({0, 2}))
     solver.step(1)
     layers = len(solver.net.layers)
     assert [step for step, _ in steps] == ["enter", *["forward"] * layers] * 2

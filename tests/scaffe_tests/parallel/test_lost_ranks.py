@@ -15,11 +15,11 @@ from mpi4py import MPI
 
 from collectives import RankLostError
 from scaffe.errors import AgreedError, RanksLostError, ScaffeError
-from scaffe.lock_owner import this_process
+from scaffe.files.lock_owner import this_process
+from scaffe.files.process_state import start_of
 from scaffe.parallel import world as worlds
 from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.world import World
-from scaffe.process_state import start_of
 
 LOST = RankLostError("gone")
 
@@ -74,6 +74,7 @@ def world(monkeypatch) -> Iterator[Callable[..., World]]:
         made.comm = comm = Comm(names, me, failed, **given)
         made.rank, made.size, made.firsts = comm.rank, comm.size, [*range(comm.size)]
         made.places = [(host, [k]) for k, host in enumerate(hosts)]
+        made.group = None
         made.pids, made.gpus = [100 + k for k in range(comm.size)], [f"gpu {k}" for k in range(comm.size)]
         return made
 
@@ -140,7 +141,7 @@ def test_an_agreement_that_a_loss_breaks_off_is_none(world) -> None:
 def test_a_part_of_the_set_up_is_done_again_by_those_that_are_left(world, caplog) -> None:
     one, done = world(failed="b"), []
     first = one.comm
-    assert one.lasting(lambda: done.append(one.size) or len(done)) == 2
+    assert one.retried(lambda: done.append(one.size) or len(done)) == 2
     assert done == [4, 3] and first.events == ["Revoke", "Agree(False)", "Revoke", "Shrink"]
     assert [text for text in caplog.messages if "in set-up" in text] == ["Lost rank 1 (process 101 on x), in set-up"]
 
@@ -160,8 +161,8 @@ def test_a_torn_message_is_a_loss_where_a_rank_is_lost(world, failed) -> None:
 def test_spares_wait_until_they_are_revoked_too(world) -> None:
     one, revoked = world(), []
     one.comm.breaks = {"Revoke"}  # another rank has revoked
-    one.spares = SimpleNamespace(is_waiting=False, revoke=lambda: revoked.append(one.recruits))
-    for one.recruits in (False, True):
+    one.spares = SimpleNamespace(is_waiting=False, revoke=lambda: revoked.append(one.fills_places))
+    for one.fills_places in (False, True):
         one.revoke()
     assert revoked == [True] and one.comm.events == ["Revoke"] * 2 and one.revoked
 

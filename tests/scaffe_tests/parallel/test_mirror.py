@@ -11,7 +11,7 @@ from scaffe.errors import ScaffeError
 from scaffe.parallel.mirror import Mirror, buddy_of
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import open_world
-from scaffe.training.ranks_left import check_shrink
+from scaffe.training.recovery.ranks_left import check_shrink
 
 
 @pytest.mark.parametrize(

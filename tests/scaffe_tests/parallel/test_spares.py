@@ -209,7 +209,7 @@ def test_lost_ranks_and_places_have_the_numbers_that_the_log_has_named(caplog, h
     ranks = reserve(job, *shrunk)
     ranks.lost = [LostRank(rank, "x", 100 + first, first) for rank, first in in_set_up]
     ranks.firsts = [one.number for one in job.seats if one.number not in [first for _, first in in_set_up]]
-    shrunk[-1].rank = 1 if in_set_up else 0  # that of a rank that speaks
+    shrunk[-1].rank = 1 if in_set_up else 0  # that of a rank that reports_losses
     assert [str(one) for one in ranks._regroup(job)] == lost
     assert re.findall(r"takes the place of rank (\d)", caplog.text) == places
 
@@ -233,7 +233,7 @@ def reserve(job: Spares, *left: Left) -> Reserve:
     for comm, then in zip((job.comm, *left), left, strict=False):
         comm.Shrink = lambda then=then: then
     ranks = Reserve()
-    ranks.spares, ranks.recruits, ranks.lost = job, True, []
+    ranks.spares, ranks.fills_places, ranks.lost = job, True, []
     ranks.firsts = [one.number for one in job.seats]
     return ranks
 
@@ -292,5 +292,5 @@ def test_a_spare_that_is_not_needed_waits_again():
     waits = []
     job.comm.rank, job.wait = 3, lambda: waits.append(job.comm.rank)
     job.comm.Shrink().rank, job.comm.Shrink().Shrink().rank = 2, 1
-    assert [one.number for one in (ranks.stand_by() and job.seats)] == [3, 1]
+    assert [one.number for one in (ranks.standby() and job.seats)] == [3, 1]
     assert len(waits) == 2

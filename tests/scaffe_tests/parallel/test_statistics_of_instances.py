@@ -9,7 +9,7 @@ import pytest
 
 import scaffe
 from scaffe.context import Context
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.world import open_world
 

@@ -23,19 +23,8 @@ BEHIND = 'layer {{\n  name: "it"\n  type: "{}"\n  bottom: "in"\n  top: "it"\n{}}
 
 # A layer of a fork's published prototxts: its type, the lines behind its top, the line that is named, what is said.
 LAYERS = [
-    ("Permute", "  permute_param { order: 0 order: 2 order: 3 order: 1 }\n", 7, "type Permute is of SSD's Caffe"),
-    ("PriorBox", "  prior_box_param {\n    min_size: 30 aspect_ratio: 2 }\n", 7, "type PriorBox is of SSD's Caffe"),
-    ("MultiBoxLoss", "  multibox_loss_param { loc_loss_type: SMOOTH_L1 }\n", 7, "MultiBoxLoss is of SSD's Caffe; use the net"),
-    ("DetectionOutput", "  detection_output_param { nms_param { top_k: 400 } }\n", 7, "is of SSD's Caffe"),
-    ("DetectionEvaluate", "  detection_evaluate_param { num_classes: 21 }\n", 7, "is of SSD's Caffe"),
-    ("AnnotatedData", "  annotated_data_param { batch_sampler { max_sample: 1 } }\n", 7, "is of SSD's Caffe; use Data"),
     ("VideoData", "  video_data_param { video_type: WEBCAM }\n", 7, "is of SSD's Caffe; .*ImageData"),
-    ("Normalize", "  norm_param { across_spatial: false channel_shared: false }\n", 7, "is of SSD's Caffe"),
-    ("Data", "  transform_param { scale: 1\n    resize_param { prob: 1 } }\n", 8, "it' (Data): field resize_param is of SSD's"),
-    ("ROIPooling", "  roi_pooling_param { pooled_w: 7 spatial_scale: 0.0625 }\n", 7, "is of Faster R-CNN's Caffe"),
-    ("SmoothL1Loss", "  smooth_l1_loss_param { sigma: 3.0 }\n", 7, "Faster R-CNN's Caffe; write a Python layer .*EuclideanLoss is another loss"),
-    ("SmoothL1Loss", "", 4, "type SmoothL1Loss is of Faster R-CNN's Caffe"),
-    ("PSROIPooling", "  psroi_pooling_param { output_dim: 21 }\n", 7, "is of R-FCN's Caffe"),
+    ("Data", "  transform_param { scale: 1\n    noise_param { prob: 1 } }\n", 8, "it' (Data): field noise_param is of SSD's"),
     ("BatchNorm", "  batch_norm_param { eps: 1e-4\n scale_filler { value: 1 } }\n", 8, "field scale_filler is of NVCaffe; use BatchNorm, and behind it Scale"),
     ("BatchNorm", "  batch_norm_param { scale_bias: true }\n", 7, "it' (BatchNorm): field scale_bias is of NVCaffe; .*Scale"),
     ("BatchNorm", "  batch_norm_param { bias_filler { value: 0 } }\n", 7, "field bias_filler is of NVCaffe or Intel's Caffe"),
@@ -48,27 +37,13 @@ LAYERS = [
     ("Convolution", "  convolution_param { relu: true }\n", 7, "field relu is of Intel's Caffe; add a ReLU layer"),
     ("Softmax", "  loss_param { normalization: PRE_FIXED }\n", 7, "value PRE_FIXED is of Intel's Caffe"),
     ("Convolution", "  quantization_param { bw_params: 8 }\n", 7, "field quantization_param is of Intel's Caffe"),
-    ("Interp", "  interp_param { zoom_factor: 8 }\n", 7, "is of DeepLab's or PSPNet's Caffe; write a Python layer .*Deconvolution with num_output and group"),
+    ("HSwish", "", 4, "type HSwish is of a fork of Caffe; write HardSwish"),
+    ("ROIAlign", "  roi_align_param { pooled_w: 7 }\n", 7, "type ROIAlign is of Faster R-CNN's Caffe"),
+    ("DetectionOutput", "  detection_output_param { num_classes: 20\n    num_box: 5 }\n", 8, "it' (DetectionOutput): field num_box is of a Caffe with YOLO; write type YoloDetectionOutput"),
+    ("Dropout", "  dropout_param { scale_train: false }\n", 7, "it' (Dropout): field scale_train is of Faster R-CNN's Caffe; leave it out, and multiply"),
     ("ImageSegData", "", 4, "is of DeepLab's or PSPNet's Caffe"),
-    ("BN", "  bn_param { scale_filler { value: 1 } }\n", 7, "type BN is of SegNet's or ENet's Caffe; use Scale"),
-    ("BN", "  bn_param { slope_filler { value: 1 }\n frozen: true }\n", 7, "type BN is of DeepLab's or PSPNet's Caffe; use BatchNorm"),
-    ("BN", "", 4, "type BN is of SegNet's, ENet's or PSPNet's Caffe; use BatchNorm"),
-    ("Upsample", "  upsample_param { scale: 2 }\n", 7, "is of a Caffe with YOLO; use Deconvolution"),
-    ("Upsample", "", 4, "is of a Caffe with YOLO; use Deconvolution"),
-    ("Upsample", '  bottom: "mask"\n  upsample_param { scale: 2 }\n', 8, "is of SegNet's or ENet's Caffe; write a Python layer"),
-    ("Upsample", "  upsample_param { upsample_h: 9 }\n", 7, "is of SegNet's or ENet's Caffe; write a Python layer"),
-    ("L2Normalization", "", 4, "is of a fork of Caffe; use Reduction"),
-    ("L2Normalization", "  l2n_param { eps: 1e-6 }\n", 7, "is of a fork of Caffe; use Reduction"),
-    ("Reorg", "  reorg_param { stride: 2 }\n", 7, "is of a Caffe with YOLO; write a Python layer"),
     ("SpatialDropout", "", 4, "is of SegNet's or ENet's Caffe"),
     ("MultiStageMeanfield", "  multi_stage_meanfield_param { num_iterations: 10 }\n", 7, "is of CRF-RNN's Caffe"),
-    ("Axpy", "", 4, "type Axpy is of SENet's Caffe; .*Scale"),
-    ("ShuffleChannel", "  shuffle_channel_param { group: 3 }\n", 7, "MobileNet's or ShuffleNet's Caffe; use Slice .*Concat"),
-    ("ConvolutionDepthwise", "  convolution_param { num_output: 3 kernel_size: 3 }\n", 4, "write Convolution, with group"),
-    ("DepthwiseConvolution", "  convolution_param { num_output: 3 kernel_size: 3 }\n", 4, "write Convolution, with group"),
-    ("ReLU6", "", 4, "type ReLU6 is of a fork of Caffe; use Clip"),
-    ("Mish", "", 4, "type Mish is of a fork of Caffe"),
-    ("Region", "  region_param { classes: 20 }\n", 7, "is of a Caffe with YOLO"),
     ("CenterLoss", "  center_loss_param { num_output: 10 }\n", 7, "is of a Caffe for faces"),
     ("Correlation", "  correlation_param { pad: 3 }\n", 7, "is of FlowNet's Caffe"),
     ("Convolution", "  convolution_param { hole: 12 }\n", 7, "field hole is of DeepLab's or PSPNet's Caffe; write dilation"),
@@ -80,8 +55,6 @@ LAYERS = [
     ("ConvolutionRistretto", "", 4, "is of Ristretto; use the float32 net"),
 ]  # fmt: skip
 SOLVERS = [
-    ("eval_type: 'detection'", "field eval_type is of SSD's Caffe; leave it out"),
-    ("ap_version: '11point'", "field ap_version is of SSD's Caffe"),
     ("solver_data_type: FLOAT16", "field solver_data_type is of NVCaffe; .*--compute bf16"),
     ("max_epoch: 30", "field max_epoch is of NVCaffe; give max_iter"),
     ("rampup_interval: 100", "field rampup_interval is of NVCaffe; use warmup_iter"),
@@ -114,8 +87,8 @@ def test_a_layer_of_a_fork_is_refused_by_file_line_layer_and_fork(write, kind, l
 
 
 def test_the_layers_name_may_stand_behind_what_is_refused(write):
-    path = write('layer {\n  permute_param { order: 0 }\n  type: "Permute" # a comment with { in it\n  name: "late" }')
-    with pytest.raises(PrototxtError, match=rf"^{path}:2: layer 'late': type Permute is of SSD's Caffe"):
+    path = write('layer {\n  reduce_param { axis: 0 }\n  type: "ROIAlign" # a comment with { in it\n  name: "late" }')
+    with pytest.raises(PrototxtError, match=rf"^{path}:2: layer 'late': type ROIAlign is of Faster R-CNN's Caffe"):
         read_net(path)
 
 
@@ -136,8 +109,8 @@ def test_v1_layers_of_forks_are_refused(write):
     path = write("layers {\n  name: 'x'\n  type: IMAGE_SEG_DATA\n}\n")
     with pytest.raises(PrototxtError, match=rf"^{path}:3: layer 'x': type IMAGE_SEG_DATA is of DeepLab's or PSPNet's"):
         read_net(path)
-    path = write("layers {\n  name: 'x' bn_param { }\n  type: BN\n}\n")
-    with pytest.raises(PrototxtError, match=rf"^{path}:2: layer 'x': type BN is of SegNet's"):
+    path = write("layers {\n  name: 'x' roi_align_param { }\n  type: ROI_ALIGN\n}\n")
+    with pytest.raises(PrototxtError, match=rf"^{path}:2: layer 'x': type ROI_ALIGN is of Faster R-CNN's"):
         read_net(path)
 
 
@@ -145,31 +118,31 @@ def test_other_mistakes_are_said_as_before(write):
     path = write("layer { name: 'x' type: 'ReLU' relu_param { slope: 1 } }")
     with pytest.raises(PrototxtError, match='no field named "slope"'):
         read_net(path)
-    with pytest.raises(NetError, match="unknown type 'Perm'; known types: AbsVal"):
-        scaffe.Net(write(INPUT + BEHIND.format("Perm", "")), scaffe.TEST)
-    net = text_format.Parse(INPUT + BEHIND.format("Axpy", ""), NetParameter())
-    with pytest.raises(NetError, match="^layer 'it': type Axpy is of SENet's Caffe"):
+    with pytest.raises(NetError, match="unknown type 'Zzyzx'; known types: AbsVal"):
+        scaffe.Net(write(INPUT + BEHIND.format("Zzyzx", "")), scaffe.TEST)
+    net = text_format.Parse(INPUT + BEHIND.format("ROIAlign", ""), NetParameter())
+    with pytest.raises(NetError, match="^layer 'it': type ROIAlign is of Faster R-CNN's Caffe"):
         scaffe.Net(net, scaffe.TEST)
 
 
 def test_a_layer_that_the_phase_leaves_out_is_not_refused(write):
-    path = write(INPUT + BEHIND.format("Axpy", "  include { phase: TRAIN }\n"))
+    path = write(INPUT + BEHIND.format("ROIAlign", "  include { phase: TRAIN }\n"))
     assert scaffe.Net(path, scaffe.TEST).outputs == ["in"]
-    with pytest.raises(NetError, match="Axpy"):
+    with pytest.raises(NetError, match="ROIAlign"):
         scaffe.Net(path, scaffe.TRAIN)
 
 
 def test_a_solvers_net_is_refused_by_its_line(write):
-    net = write(INPUT + BEHIND.format("Axpy", "  include { phase: TEST }\n"))
+    net = write(INPUT + BEHIND.format("ROIAlign", "  include { phase: TEST }\n"))
     path = write(
         f'net: "{net}" base_lr: 0.1 lr_policy: "fixed" max_iter: 1 test_iter: 1 test_interval: 1', "s.prototxt"
     )
-    with pytest.raises(NetError, match=f"^{net}:4: layer 'it': type Axpy"):
+    with pytest.raises(NetError, match=f"^{net}:4: layer 'it': type ROIAlign"):
         scaffe.get_solver(path)
 
 
 @pytest.mark.parametrize("row", forks.ROWS, ids=lambda row: (row.types or row.fields)[:30])
-def test_a_row_names_what_caffe_does_not_have(row):
+def test_a_row_names_what_scaffe_does_not_have(row):
     """Of our own messages and layer types no row has any, so that nothing of Caffe's is called a fork's."""
     assert not {*row.types.split()} & {*scaffe.layers.known_types()}
     for message, name in forks._fields(row):
@@ -205,19 +178,19 @@ def number_and_bytes(number: int, content: bytes) -> bytes:
 
 
 def test_a_binary_net_of_a_fork_is_not_written_without_its_fields(tmp_path):
-    for kind, said in (("Permute", "layer 'it': type Permute is of SSD's Caffe"),
-                       ("Unknown", r"layer 'it' \(Unknown\): field number 202 is of a fork of Caffe")):  # fmt: skip
-        (tmp_path / "old.caffemodel").write_bytes(binary(INPUT + BEHIND.format(kind, ""), 202))
+    for kind, said in (("ROIAlign", "layer 'it': type ROIAlign is of Faster R-CNN's Caffe"),
+                       ("Unknown", r"layer 'it' \(Unknown\): field number 888 is of a fork of Caffe")):  # fmt: skip
+        (tmp_path / "old.caffemodel").write_bytes(binary(INPUT + BEHIND.format(kind, ""), 888))
         with pytest.raises(PrototxtError, match=f"old.caffemodel: {said}"):
             upgrade_net_file(tmp_path / "old.caffemodel", tmp_path / "new.prototxt")
         assert not (tmp_path / "new.prototxt").exists()
 
 
 def test_a_binary_net_of_a_fork_without_fields_of_its_own_is_written(tmp_path):
-    net = text_format.Parse(INPUT + BEHIND.format("ReLU6", ""), NetParameter())
+    net = text_format.Parse(INPUT + BEHIND.format("ROIAlign", ""), NetParameter())
     (tmp_path / "old.caffemodel").write_bytes(net.SerializeToString())
     upgrade_net_file(tmp_path / "old.caffemodel", tmp_path / "new.prototxt")
-    assert 'type: "ReLU6"' in (tmp_path / "new.prototxt").read_text()
+    assert 'type: "ROIAlign"' in (tmp_path / "new.prototxt").read_text()
 
 
 BATCH_NORM = INPUT + BEHIND.format("BatchNorm", "")

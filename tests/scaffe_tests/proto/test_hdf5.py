@@ -117,7 +117,7 @@ def solver(tmp_path, monkeypatch):
 
 def assert_same_run(a, b):
     assert np.array_equal(a.net.packed.data, b.net.packed.data)
-    for mine, theirs in zip(a.rule.history, b.rule.history, strict=True):
+    for mine, theirs in zip(a.parts.rule.history, b.parts.rule.history, strict=True):
         assert np.array_equal(mine, theirs)
 
 
@@ -128,7 +128,7 @@ def test_a_run_goes_on_to_the_bit(solver, form):
     first.step(4)
     state = first.snapshot()
     assert state == ("snap_iter_4.solverstate.h5" if form == SolverParameter.HDF5 else "snap_iter_4.solverstate")
-    second.seed = 99  # the state's counts
+    second.job.seed = 99  # the state's counts
     second.restore("auto")
     second.step(3)
     assert_same_run(straight, second)
@@ -163,7 +163,7 @@ def test_gradients_are_stored_where_asked_for(solver):
 def test_the_state_of_another_solver_type_is_refused(solver):
     solver().snapshot()
     other = solver()
-    other.rule.kind = "SGD"
+    other.parts.rule.kind = "SGD"
     with pytest.raises(WeightsError, match="Adam"):
         other.restore("snap_iter_0.solverstate.h5")
 

@@ -59,14 +59,18 @@ def test_every_enum_value_is_caffes(cases):
             assert enum.values_by_name[row["value"]].number == int(row["number"]), row
 
 
+OF_SSD = {"eval_type", "ap_version", "show_per_class_result"}
 RECORD = {"run", "order", "weights_checksum"}
 
 
 @pytest.mark.parametrize(
     ("message", "names"),
     [
-        (SolverParameter, {"lars_trust", "warmup_iter", "warmup_start_lr"}),
-        (SolverState, {*RECORD, "random_seed", "position", "solver_type", "plan", "sealed", "checksum"}),
+        (
+            SolverParameter,
+            {"lars_trust", "warmup_iter", "warmup_start_lr", "eval_type", "ap_version", "show_per_class_result"},
+        ),
+        (SolverState, {*RECORD, "random_seed", "position", "solver_type", "plan", "residual", "sealed", "checksum"}),
         (NetParameter, {"input_transform", "sealed", "checksum"}),
         (BlobProto, {"checksum"}),
         (caffe_pb2.RecurrentParameter, {"batch_first", "reverse"}),

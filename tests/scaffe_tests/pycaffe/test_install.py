@@ -45,7 +45,7 @@ def test_the_names_of_pycaffe_are_there():
 
 
 def test_its_modules_and_classes_are_scaffes_own():
-    assert caffe.Net is scaffe.Net and caffe.Classifier is scaffe.Classifier and caffe.io is scaffe.io
+    assert caffe.Net is scaffe.Net and caffe.Classifier is scaffe.Classifier and caffe.io is scaffe.pictures.io
     assert caffe.layers is scaffe.layers and caffe.proto.caffe_pb2 is scaffe.proto.caffe_pb2
 
 
@@ -69,13 +69,13 @@ from caffe.proto import caffe_pb2
 from caffe import layers as L, params as P
 from caffe.pycaffe import Net
 assert pb is caffe_pb2 and caffe.Net is Net and L.ReLU and P.Pooling.AVE == 1
-assert caffe is scaffe.pycaffe and caffe.io is scaffe.io is sys.modules["caffe.io"]
+assert caffe is scaffe.pycaffe and caffe.io is scaffe.pictures.io is sys.modules["caffe.io"]
 print(caffe._caffe.__name__, caffe.net_spec.__name__)
 """
 
 
 def test_every_form_of_import_gives_the_same_modules(tmp_path):
-    assert printed(IMPORTS, tmp_path) == "scaffe.pycaffe scaffe.netspec\n"
+    assert printed(IMPORTS, tmp_path) == "scaffe.pycaffe scaffe.spec.netspec\n"
     assert printed(IMPORTS.replace("install()", "install(); scaffe.pycaffe.install()"), tmp_path)
 
 
@@ -150,7 +150,7 @@ def test_the_environments_consent_holds_without_install(tmp_path):
 def test_submodules_can_be_imported_by_the_packages_own_name(tmp_path):
     program = (
         "import scaffe.pycaffe.io as io\nfrom scaffe.pycaffe.proto import caffe_pb2\n"
-        "import scaffe.io, scaffe.proto, sys\n"
-        "print(io is scaffe.io, caffe_pb2 is scaffe.proto.caffe_pb2, 'caffe' in sys.modules)\n"
+        "import scaffe.pictures.io, scaffe.proto, sys\n"
+        "print(io is scaffe.pictures.io, caffe_pb2 is scaffe.proto.caffe_pb2, 'caffe' in sys.modules)\n"
     )
     assert printed(program, tmp_path) == "True True False\n"

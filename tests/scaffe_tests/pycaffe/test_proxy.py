@@ -12,7 +12,7 @@ import pytest
 
 from scaffe.errors import LaunchError
 from scaffe.pycaffe import proxy
-from scaffe.pycaffe.processes import Job
+from scaffe.pycaffe.processes import JobPlace
 
 FORKING = """
 import os
@@ -20,7 +20,7 @@ from threading import Thread
 from scaffe.pycaffe import processes, proxy
 
 Thread(target=proxy.main, args=("UID",), daemon=True).start()
-job = processes.Job("UID", 1, 2)
+job = processes.JobPlace("UID", 1, 2)
 processes._joined = processes.Member(job)
 child = os.fork()
 if not child:
@@ -60,7 +60,7 @@ def test_a_connection_of_another_user_is_ignored(uid, monkeypatch):
     monkeypatch.setattr(proxy, "user", user)
     thread = Thread(target=connect, daemon=True)
     thread.start()
-    Job(uid, 1, 2).end()
+    JobPlace(uid, 1, 2).end()
     thread.join()
     assert answers == [b"", 0]
 
@@ -76,7 +76,7 @@ def test_another_user_who_listens_is_handed_nothing(uid, listener, monkeypatch):
 
 def test_two_processes_of_one_rank_are_one_clear_line(uid, listener):
     with pytest.raises(LaunchError, match="two processes have solver rank 1: give each its own by set_solver_rank"):
-        Job(uid, 1, 2)
+        JobPlace(uid, 1, 2)
 
 
 def test_a_process_that_a_rank_forks_is_none(uid):

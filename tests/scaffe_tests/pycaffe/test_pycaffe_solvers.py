@@ -41,7 +41,7 @@ def file(images, tmp_path):
 def test_the_class_decides_the_update_rule_whatever_the_file_says(file, kind):
     other = "Adam" if kind == "SGD" else "SGD"
     solver = CLASSES[kind](file(type=other))
-    assert (solver.rule.kind, solver.param.type) == (kind, kind)
+    assert (solver.parts.rule.kind, solver.param.type) == (kind, kind)
     solver.close()
 
 
@@ -49,7 +49,7 @@ def test_the_class_decides_the_update_rule_whatever_the_file_says(file, kind):
 def test_get_solver_returns_an_object_of_the_files_class(file, kind):
     solver = caffe.get_solver(file(type=kind))
     assert [one for one in CLASSES if isinstance(solver, CLASSES[one])] == [one for one in CLASSES if one == kind]
-    assert isinstance(solver, caffe.Solver) and solver.rule.kind == kind
+    assert isinstance(solver, caffe.Solver) and solver.parts.rule.kind == kind
     solver.close()
 
 

@@ -117,7 +117,7 @@ def test_an_algorithm_does_only_its_own_collectives() -> None:
 @pytest.mark.parametrize("cluster", ["cluster-a", "taihulight", "ndr"])
 @pytest.mark.parametrize(
     ("name", "ranks", "within"),
-    [("ring", 64, 0.05), ("halving", 1024, 0.02), ("halving", 160, 0.15)],  # 160: the additions of the fold overlap
+    [("ring", 64, 0.05), ("halving", 1024, 0.02), ("halving", 160, 0.2)],  # 160: groups of 5 lie across nodes
 )
 def test_exchanges(cluster: str, name: str, ranks: int, within: float) -> None:
     one = ClosedForms(find_cluster(cluster).links, ranks).exchange(name, 4 * MIB)
@@ -161,10 +161,10 @@ def test_halving_of_short_messages_over_nodes_without_a_power_of_two(devices: in
     assert found.seconds == pytest.approx(predict(schedule, links, group=group), rel=0.1)
 
 
-def test_six_ranks_of_a_node_fold_and_halve_in_it() -> None:
-    """4 ranks send 3/4 of the bytes each way, and the other 2 all; nothing takes the links between nodes."""
+def test_six_ranks_of_a_node_halve_in_it() -> None:
+    """In two groups of 3, then in three of 1: 3/6 of the bytes each way, then twice 1/6; nothing leaves the node."""
     links = find_cluster("cluster-a").with_(devices=8, alpha=1.0, rate=1e-3, alpha_in=0.0, rate_in=1.0, add=1e30).links
-    assert ClosedForms(links, 6).exchange("halving", MIB).seconds == pytest.approx(2 * MIB * (1 + 3 / 4))
+    assert ClosedForms(links, 6).exchange("halving", MIB).seconds == pytest.approx(2 * MIB * 5 / 6)
 
 
 def test_two_ranks_by_hand() -> None:
@@ -241,3 +241,43 @@ def test_where_leaders_have_nothing_to_do_runs_are_estimated_once(monkeypatch: p
 
     monkeypatch.setattr(estimates, "estimate", counting)
     assert len(best(net(), 16, cluster, of_device(net(), cluster))) == len(asked)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "owners", "within"),
+    [
+        ("SC-B", "spread", 0.02),
+        ("SC-B", "slices", 0.02),
+        ("SC-OBR", "slices", 0.05),
+        ("SC-OBR", "spread", 0.25),  # as if one rank had all messages of the root, and so too long
+    ],
+)
+def test_estimates_of_several_owners_are_near_driven_ranks(workflow: str, owners: str, within: float) -> None:
+    run = Run(workflow, reduce="auto", bucket_bytes="16M", owners=owners)
+    cluster = find_cluster("ndr")
+    times = of_device(net(), cluster)
+    driven = simulate_iteration(net(), 64, cluster, run, times=times)
+    found = estimate(net(), cluster, run, times, ClosedForms(cluster.links, 64))
+    assert found.seconds == pytest.approx(driven.seconds, rel=within)
+    assert found.computing == pytest.approx(driven.computing, rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "ranks", "within"), [("ring", 64, 0.05), ("halving", 64, 0.1), ("halving", 256, 0.1)])
+def test_halves_are_near_their_events_and_make_up_an_allreduce(name: str, ranks: int, within: float) -> None:
+    forms = ClosedForms(find_cluster("ndr").links, ranks)
+    halves = [forms.exchange(name, 64 * MIB, what).seconds for what in ("reduce_scatter", "allgather")]
+    assert sum(halves) == pytest.approx(forms.exchange(name, 64 * MIB).seconds)
+    for what, seconds in zip(("reduce_scatter", "allgather"), halves, strict=True):
+        assert seconds == pytest.approx(events(what, name, "ndr", ranks, 64 * MIB, 4 * MIB), rel=within), what
+
+
+def test_gradients_of_half_the_bytes_take_half_the_time() -> None:
+    cluster = find_cluster("taihulight")
+    times = of_device(net(), cluster)
+    forms = ClosedForms(cluster.links, 1024)
+    whole, half = (
+        estimate(net(), cluster, Run("SC-B", "allreduce", gradient_numbers=numbers), times, forms)
+        for numbers in ("float32", "bf16")
+    )
+    spent = [one.seconds - one.computing for one in (whole, half)]
+    assert spent[0] / 2 < spent[1] < 0.56 * spent[0]  # latencies stay

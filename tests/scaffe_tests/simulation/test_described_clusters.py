@@ -73,7 +73,7 @@ def test_a_number_whose_times_would_not_be_finite_is_refused_by_its_name(key: st
 def test_the_least_and_the_most_give_finite_times(ends: tuple[float, float]) -> None:
     rate, seconds = ends
     values = {key: seconds if "seconds" in UNITS[key] else rate for key in UNITS if key not in WHOLE}
-    values["oversubscription"] = MOST
+    values["oversubscription"], values["capacity"] = MOST, 0  # of memory there is enough
     one = simulate_iteration(
         "lenet", 3, find_cluster("cluster-a").with_(devices=1, **values), Run(reduce="chain"), batch=4
     )

@@ -71,7 +71,7 @@ def test_five_iterations_and_the_snapshot_are_caffes(solver):
         parameter.blob.data[...] = initial.reshape(parameter.blob.shape)
     for step in solver.meta["steps"]:
         feed(solver, step)
-        assert solver.rate() == pytest.approx(step["lr"], rel=1e-6)
+        assert solver.lr == pytest.approx(step["lr"], rel=1e-6)
         solver.step(1)
         check_parameters(solver, step["t"] + 1)
         assert solver.net.blobs["loss"].data == pytest.approx(step["loss"], rel=1e-5)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from scaffe import solvers
 from scaffe.blob import Blob
+from scaffe.blobs.packed import PackedParameters, ParameterBlob
 from scaffe.errors import ScaffeError
-from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 from scaffe.solvers.rule import Rule
 
@@ -232,3 +232,15 @@ def test_lars_moves_values_whose_gradients_squares_are_above_all_that_float32_ha
     rule.packed.diff[:4] = [0, 0, 3e25, 4e25]
     rule.update([0], 0.1, 0)
     assert np.allclose(rule.packed.data[:4], [3, 4, -0.05 * 3, -0.05 * 4], rtol=1e-5)
+
+
+def test_history_is_copied_to_the_elements_that_a_rank_owns():
+    rule = rule_of("SGD")
+    whole = rule.packed.slices[0]
+    owned = [slice(whole.start + 2, whole.start + 4), slice(whole.stop - 1, whole.stop)]
+    rule.keep(owned)
+    rule.history[0][...] = [1, 2, 3]
+    found = np.full(rule.packed.parameters[0].blob.shape, 9.0, np.float32)
+    rule.copy_history(0, found)
+    count = found.size
+    assert found.reshape(-1).tolist() == [9, 9, 1, 2, *[9] * (count - 5), 3]

@@ -12,7 +12,7 @@ from PIL import Image
 from scaffe.cli import main
 from scaffe.errors import SnapshotError
 from scaffe.monitor.spans import ITERATION, WAIT
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.timeline.timeline import LIMIT, TOTAL, Timeline, limit
 from scaffe.timeline.trace import read_trace
 from scaffe.training.solver import Solver
@@ -31,8 +31,8 @@ def refused(folder, capsys):
 def test_without_a_timeline_nothing_stands_between(folder):
     solver = Solver("solver.prototxt")
     assert not {"forward_layer", "backward_layer"} & set(vars(solver.net))
-    assert "average" not in vars(solver.statistics)
-    assert solver.workflow.propagate.meter.note is solver.workflow.aggregate.meter.note is None
+    assert "average" not in vars(solver.parts.statistics)
+    assert solver.parts.workflow.propagate.meter.note is solver.parts.workflow.aggregate.meter.note is None
     solver.close()
 
 

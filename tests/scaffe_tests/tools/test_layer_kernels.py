@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from both_engines import AVX2, build, needs_onednn, uses
 
+from scaffe.devices.kernel_run import REORDER
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.primitives import Memory, Onednn, reorder
-from scaffe.kernel_run import REORDER
 from scaffe.tools.layer_kernels import blob_bytes, layer_lines, sums, watch
 
 NET = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scaffe.context import TEST, TRAIN
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.tools.work import LayerWork, layer_works
 
 NET = """

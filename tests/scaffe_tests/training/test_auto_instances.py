@@ -64,7 +64,7 @@ def make(images, monkeypatch):
 def test_a_net_that_cannot_be_divided_has_one_instance_and_the_log_says_why(make, text, reason, caplog):
     caplog.set_level("INFO", "scaffe")
     solver = make(text)
-    counts = solver.auto_instances._counts(solver.net, solver.team)
+    counts = solver.job.auto_instances._counts(solver.net, solver.parts.team)
     assert counts == {"1": [1]}
     assert [text for text in caplog.messages if text.startswith("Instances")] == [f"Instances: 1, since {reason}"]
 
@@ -73,14 +73,14 @@ def test_with_weak_scaling_there_is_one(make, caplog):
     caplog.set_level("INFO", "scaffe")
     solver = make(run=Run(scaling="weak"))
     solver.step(2)
-    assert solver.auto_instances.is_settled and solver.auto_instances.present.n == "1"
+    assert solver.job.auto_instances.is_settled and solver.job.auto_instances.present.n == "1"
     assert "Instances: 1, since with weak scaling the number of instances would change the global batch" in caplog.text
 
 
 @pytest.mark.parametrize(("batch", "tried"), [(8, {"1": [1], "numa": [2], "core": [4]}), (3, {"1": [1], "numa": [2]})])
 def test_as_many_are_tried_as_the_batch_has_samples(make, batch, tried):
     solver = make(batch=batch)
-    assert solver.auto_instances._counts(solver.net, solver.team) == tried
+    assert solver.job.auto_instances._counts(solver.net, solver.parts.team) == tried
 
 
 def test_a_batch_of_one_has_one_instance_and_the_log_says_why(make, caplog):
@@ -90,7 +90,7 @@ def test_a_batch_of_one_has_one_instance_and_the_log_says_why(make, caplog):
 
 
 def test_where_bits_must_repeat_no_clock_chooses_the_order_of_adding(make):
-    tried = [make(compute=Compute(deterministic=given)).auto_instances._gathers() for given in (False, True)]
+    tried = [make(compute=Compute(deterministic=given)).job.auto_instances._gathers() for given in (False, True)]
     assert set(tried[0]) == {"slices", "tree:2", "server"} and tried[1] == ["slices"]
 
 
@@ -99,7 +99,7 @@ def test_the_log_has_one_line_of_the_trial(make, caplog):
     solver = make(instances=Instances(2, oversubscribe=True))
     solver.step(3 * InstancesTrial.ITERATIONS + 1)
     [line] = [text for text in caplog.messages if text.startswith("Instances")]
-    assert line.startswith(f"Instances: 2, gather {solver.auto_instances.present.gather}, the fastest")
+    assert line.startswith(f"Instances: 2, gather {solver.job.auto_instances.present.gather}, the fastest")
 
 
 def test_a_way_reads_as_it_was_written():

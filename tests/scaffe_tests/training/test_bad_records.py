@@ -80,11 +80,11 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_the_update(folder):
     edit("net.prototxt", "scale: 0.00390625", "scale: 1")
     solver = scaffe.get_solver("solver.prototxt")
     solver.step(1)
-    before = solver.net.packed.data.copy(), solver.rule.history[0].copy()
+    before = solver.net.packed.data.copy(), solver.parts.rule.history[0].copy()
     with pytest.raises(DivergedError, match="not finite at iteration 1, learning rate 0.01: no update was applied"):
         solver.step(1)
     assert np.array_equal(before[0], solver.net.packed.data)
-    assert np.array_equal(before[1], solver.rule.history[0])
+    assert np.array_equal(before[1], solver.parts.rule.history[0])
     solver.close()
 
 

@@ -110,7 +110,7 @@ def test_no_test_is_made_with_values_that_are_not_finite(make, images):
     poison(solver, "ip3", 1)
     with pytest.raises(DivergedError, match="at iteration 1,"):
         solver.step(3)
-    assert not solver.tests_done
+    assert not solver.job.tests_done
 
 
 @pytest.mark.parametrize("fields", [{"iter_size": 2}, {"clip_gradients": 0.1}, {"regularization_type": "L1"}], ids=str)
@@ -130,7 +130,7 @@ def test_training_goes_on_once_the_values_are_finite_again(make, images, engine)
     with pytest.raises(DivergedError):
         solver.step(1)
     solver.net.packed.set_data(before)
-    solver.rule.history[0][...] = 0
+    solver.parts.rule.history[0][...] = 0
     solver.step(2)
     assert np.isfinite(solver.net.packed.host_data()).all()
 
@@ -161,7 +161,7 @@ def test_a_last_loss_that_is_not_finite_is_told(make):
 
 def test_a_rate_that_becomes_no_number_is_told(make, images):
     solver = make(tower(images), lr_policy="exp", gamma=1e30)
-    solver.iter = 11
+    solver.job.iter = 11
     said = "lr_policy 'exp': the learning rate of iteration 11 is not a finite number"
     with pytest.raises(DivergedError, match=said):
         solver.step(1)
@@ -188,7 +188,7 @@ def test_the_last_update_is_looked_at_too(folder, capsys):
 def test_no_snapshot_is_written_of_values_or_history_that_are_not_finite(make, images, tmp_path, form, end):
     solver = make(tower(images), snapshot_format=form)
     solver.step(1)
-    (solver.net.packed.data if end == "caffemodel" else solver.rule.history[0])[-20] = nan
+    (solver.net.packed.data if end == "caffemodel" else solver.parts.rule.history[0])[-20] = nan
     with pytest.raises(SnapshotError, match=r"layer 'ip5': the \w+ of parameter 0 is not finite, so no file is"):
         solver.snapshot()
     assert not list(tmp_path.glob("snap_iter*"))
@@ -220,7 +220,7 @@ def test_no_file_is_read_that_holds_values_that_are_not_finite(make, images, mon
     monkeypatch.setattr("scaffe.training.snapshots.check_history", lambda *_: None)
     packed = solver.net.packed
     i = next(i for i, parameter in enumerate(packed.parameters) if parameter.label == "ip2[0]")
-    spoilt = packed.view(packed.data if end == "caffemodel" else solver.rule.history[0], i)
+    spoilt = packed.view(packed.data if end == "caffemodel" else solver.parts.rule.history[0], i)
     spoilt[3, 5] = nan
     state = solver.snapshot()
     spoilt[3, 5] = 0

@@ -15,7 +15,7 @@ from readers import BatchReader, Reading
 from scaffe import solvers
 from scaffe.cli import main
 from scaffe.errors import DivergedError, ScaffeError, notes
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.instances import gradient_sums
 from scaffe.parallel.instances.drive import CrewDrive
 from scaffe.parallel.instances.instances import Instances
@@ -186,7 +186,7 @@ def positions(solver: Solver) -> list[tuple[int, int]]:
 def test_the_first_net_can_be_run_alone_and_the_others_go_on_where_it_is(folder) -> None:
     bad_input.edit("net.prototxt", 'top: "loss"', 'top: "loss" loss_param { ignore_label: 3 }')
     solver = Solver("solver.prototxt", instances=GIVEN)
-    solver.team.break_off(RuntimeError("it waits for another instance"))  # which ends a wait
+    solver.parts.team.break_off(RuntimeError("it waits for another instance"))  # which ends a wait
     solver.net.forward()
     solver.step(1)
     assert positions(solver) == [(2, 16)] * SIZE
@@ -206,14 +206,14 @@ def test_instances_read_the_same_batch_after_an_error_of_one(folder) -> None:
 
 def errors(solver: Solver) -> list[BaseException | None]:
     """Return what ends the waits of instances for messages, gradients and joined numbers."""
-    workflow, drive = solver.workflow, solver.workflow.drive
+    workflow, drive = solver.parts.workflow, solver.parts.workflow.drive
     assert workflow.instance_sums is not None and isinstance(drive, CrewDrive)
-    return [drive._stop, workflow.instance_sums.sums._error, solver.team.joined._error]
+    return [drive._stop, workflow.instance_sums.sums._error, solver.parts.team.joined._error]
 
 
 def test_an_error_ends_waits_of_all_kinds_until_the_next_iteration(folder) -> None:
     solver, error = Solver("solver.prototxt", instances=GIVEN), RuntimeError("an instance has failed")
-    solver.team.break_off(error)
+    solver.parts.team.break_off(error)
     assert errors(solver) == [error] * 3
     solver.step(1)
     assert errors(solver) == [None] * 3
@@ -222,7 +222,7 @@ def test_an_error_ends_waits_of_all_kinds_until_the_next_iteration(folder) -> No
 
 def test_a_team_takes_another_delay_and_forgets_closed_workflows(folder) -> None:
     solver = Solver("solver.prototxt", instances=GIVEN)
-    solver.team.arrange(Instances(SIZE, launch_delay="0.25", oversubscribe=True))
-    assert solver.team.crew is not None and solver.team.crew.delay == 0.25
-    assert solver.team.breaks == [solver.team.joined.break_off]
+    solver.parts.team.arrange(Instances(SIZE, launch_delay="0.25", oversubscribe=True))
+    assert solver.parts.team.crew is not None and solver.parts.team.crew.delay == 0.25
+    assert solver.parts.team.breaks == [solver.parts.team.joined.break_off]
     solver.close()

@@ -6,7 +6,7 @@ import nets
 import pytest
 from both_engines import needs_onednn
 
-from scaffe import shared_forms
+from scaffe.blobs import shared_forms
 from scaffe.compute import Compute
 from scaffe.parallel.instances.instances import Instances
 from scaffe.training.solver import Solver

@@ -39,7 +39,7 @@ def test_every_iterations_loss_is_told_though_it_comes_late(make):
     pair = [make(gpu, average_loss=4, display=3, iter_size=2) for gpu in (StrictGpu(), None)]
     for solver in pair:
         solver.step(4)
-    late, plain = (list(solver.losses.last) for solver in pair)
+    late, plain = (list(solver.parts.losses.last) for solver in pair)
     assert len(late) == 4
     np.testing.assert_allclose(late, plain, rtol=1e-5)
 
@@ -47,12 +47,12 @@ def test_every_iterations_loss_is_told_though_it_comes_late(make):
 def test_a_step_from_a_device_waits_for_no_loss_but_at_the_display(make, monkeypatch):
     solver = make(StrictGpu(), display=3)
     known = []
-    tell = lambda net, iter, *shown: known.append((iter, len(solver.losses.last))) or shown[-1]  # noqa: E731
+    tell = lambda net, iter, *shown: known.append((iter, len(solver.parts.losses.last))) or shown[-1]  # noqa: E731
     monkeypatch.setattr("scaffe.training.display.iteration", tell)
     solver.param.average_loss = 100
-    solver.losses.last = type(solver.losses.last)(maxlen=100)
+    solver.parts.losses.last = type(solver.parts.losses.last)(maxlen=100)
     iterate = solver._iterate
-    solver._iterate = lambda **how: known.append(len(solver.losses.last)) or iterate(**how)
+    solver._iterate = lambda **how: known.append(len(solver.parts.losses.last)) or iterate(**how)
     solver.step(4)
     assert known == [0, (0, 1), 1, 1, 2, (3, 4)]
 
@@ -112,7 +112,7 @@ def test_a_label_that_is_no_class_is_told_as_on_the_host_and_once(pair, label):
 def test_a_buckets_update_leaves_gradients_alone_that_are_still_to_be_computed(make):
     solver = make(StrictGpu())
     solver.net.clear_param_diffs()
-    solver.rule.update([4, 5], 0.1, 0)
+    solver.parts.rule.update([4, 5], 0.1, 0)
     zeros = [parameter.blob.diff_values.is_zero for parameter in solver.net.parameters]
     assert zeros == [i not in (4, 5) for i in range(len(zeros))]
 

@@ -391,12 +391,12 @@ def test_a_killed_run_leaves_files_that_a_new_one_goes_on_with(tmp_path: Path) -
 def test_the_next_root_takes_over_the_images_and_waits_for_the_files(tmp_path, monkeypatch):
     monkeypatch.setattr(Monitor, "go_on", lambda self, solver: None)
     world = SimpleNamespace(is_root=True, host="vm", allgather=lambda images: [images, 640])
-    solver: Any = SimpleNamespace(world=world, iter=7)
-    former = EventFiles(tmp_path)
+    solver: Any = SimpleNamespace(job=SimpleNamespace(world=world, iter=7))
+    earlier = EventFiles(tmp_path)
     monitor = Monitor(1, Watching(tensorboard=tmp_path))
     monitor.follow_root(solver)  # raises nothing, though the lost root's process still holds the folder
     assert monitor._writing is not None and monitor._images == 640
     world.is_root = False
     monitor.follow_root(solver)
     assert monitor._writing is None
-    former.close()
+    earlier.close()

@@ -24,12 +24,17 @@ from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
 from scaffe.proto import SolverParameter
 from scaffe.training import display
-from scaffe.training.carried import Carried
+from scaffe.training.checkpoints import Checkpoints
+from scaffe.training.ending import Ending
 from scaffe.training.losses import Losses
+from scaffe.training.parts import Parts
+from scaffe.training.recovery.spares import ShrinkWithSpares
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SnapshotWriter
 from scaffe.training.snapshots import Snapshots
 from scaffe.training.solver import Solver
+from scaffe.training.state_transfer import StateTransfer
+from scaffe.training.update import Update
 
 END = 6
 DATA = """
@@ -83,7 +88,7 @@ def solved(
     prepare(one)
     one.solve()
     one.close()
-    return files(), [*one.losses.last], one.stopped
+    return files(), [*one.parts.losses.last], one.stopped
 
 
 @pytest.fixture
@@ -104,17 +109,17 @@ def told(caplog):
     [
         (Losses, "take", 3, ALLREDUCE),  # an iteration's, before any update
         (Statistics, "average", 3, {}),  # the last message of an iteration whose updates are not early
-        (Solver, "update_bucket", 8, {"workflow": "SC-OBR", "drive": "helper"}),  # early, some buckets are updated
-        (Solver, "update_bucket", 8, ALLREDUCE),
+        (Update, "__call__", 8, {"workflow": "SC-OBR", "drive": "helper"}),  # early, some buckets are updated
+        (Update, "__call__", 8, ALLREDUCE),
         (Workflow, "drain", 4, {"workflow": "SC-OB"}),
         (Losses, "settle", 3, {}),  # of an iteration that is done, but not displayed
         (Losses, "settle", 3, ALLREDUCE),
         (Solver, "test_all", 2, {}),
         (display, "end", 1, {}),
         (Solver, "snapshot", 1, {}),
-        (Solver, "_final_loss", 1, {}),
+        (Ending, "final_loss", 1, {}),
         (Solver, "test_all", 3, ALLREDUCE),  # the last
-        (Solver, "_finish_records", 1, {}),
+        (Ending, "finish_records", 1, {}),
     ],
 )
 def test_what_was_broken_off_is_done_again_and_nothing_else(monkeypatch, told, param, owner, name, call, run):
@@ -127,17 +132,17 @@ def test_what_was_broken_off_is_done_again_and_nothing_else(monkeypatch, told, p
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
     [
-        (Carried, "share", 1),
-        (Solver, "_build_parts", 2),  # the first is the set-up's
-        (Carried, "give", 1),
-        (Solver, "_make_workflows", 2),
-        (Solver, "_plan", 2),
+        (StateTransfer, "share", 1),
+        (Parts, "_build_parts", 2),  # the first is the set-up's
+        (StateTransfer, "give", 1),
+        (Parts, "_make_workflows", 2),
+        (Parts, "plan", 2),
     ],
 )
 def test_a_recovery_that_is_broken_off_begins_again(monkeypatch, told, param, owner, name, call):
     run = {"workflow": "SC-OBR"}
     expected = *solved(monkeypatch, param, **run), told()
-    first = lose(monkeypatch, Solver, "update_bucket", 8)
+    first = lose(monkeypatch, Update, "__call__", 8)
     second = lose(monkeypatch, owner, name, call)
     assert (*solved(monkeypatch, param, **run), told()) == expected
     assert (first, second) == ([8], [call])
@@ -148,15 +153,16 @@ def test_a_recovery_that_is_broken_off_begins_again(monkeypatch, told, param, ow
     [
         ("stop", 1, 1, Statistics, "average", {}),  # requested, but not granted: the iteration isn't begun again
         ("requeue", 0, 1, Solver, "snapshot", {"snapshot_async": False}),  # half granted
-        ("requeue", 0, 1, Solver, "_save", {}),
+        ("requeue", 0, 1, Checkpoints, "_save", {}),
         ("stop", 0, 1, display, "end", ALLREDUCE),  # granted: the training has stopped
     ],
 )
 def test_a_request_that_was_under_way_is_granted_once(monkeypatch, told, param, action, asked, end, owner, name, run):
     def ask(one: Solver, iteration: int) -> None:
-        wishes = {action}
+        requests = {action}
         one.asked = lambda: [
-            one.begun == iteration + 1 and known in wishes and not wishes.discard(known) for known in ACTIONS
+            one.recovery.rollback.begun == iteration + 1 and known in requests and not requests.discard(known)
+            for known in ACTIONS
         ]
 
     expected = *solved(monkeypatch, param, lambda one: ask(one, end - 1), **run), told()
@@ -168,7 +174,7 @@ def test_a_request_that_was_under_way_is_granted_once(monkeypatch, told, param, 
 def test_a_snapshot_under_way_is_written_before_the_nets_are_built_anew(monkeypatch, param):
     """So that it cannot end after a later one of the same name, nor write what the nets that follow compute."""
     written, found = threading.Event(), []
-    start, join, build = SnapshotWriter.start, SnapshotWriter.join, Solver._build_parts
+    start, join, build = SnapshotWriter.start, SnapshotWriter.join, Parts._build_parts
 
     def joining(self):
         written.set()
@@ -180,7 +186,7 @@ def test_a_snapshot_under_way_is_written_before_the_nets_are_built_anew(monkeypa
 
     monkeypatch.setattr(SnapshotWriter, "start", lambda self, write: start(self, lambda: (written.wait(9), write())))
     monkeypatch.setattr(SnapshotWriter, "join", joining)
-    monkeypatch.setattr(Solver, "_build_parts", building)
+    monkeypatch.setattr(Parts, "_build_parts", building)
     param.snapshot = 2
     lost = lose(monkeypatch, Losses, "take", 4)
     solved(monkeypatch, param)
@@ -189,7 +195,10 @@ def test_a_snapshot_under_way_is_written_before_the_nets_are_built_anew(monkeypa
 
 def test_what_a_broadcast_has_torn_is_not_handed_on(monkeypatch, param):
     one, calls = solver(monkeypatch, param, SHRINKS()), []
-    carried, before = Carried(one), [one.net.packed.flat.copy(), *(flat.copy() for flat in one.rule.history)]
+    transfer, before = (
+        StateTransfer(one.parts),
+        [one.net.packed.flat.copy(), *(flat.copy() for flat in one.parts.rule.history)],
+    )
 
     def torn(array: np.ndarray, source: int) -> None:
         array[...] = 7
@@ -199,12 +208,12 @@ def test_what_a_broadcast_has_torn_is_not_handed_on(monkeypatch, param):
 
     world = SimpleNamespace(rank=0, comm=SimpleNamespace(Bcast=torn), record=RankRecord())
     with pytest.raises(RankLostError):
-        carried.share(world, 2, False)
+        transfer.share(world, 2, False)
     one.net.packed.pinned = False  # it is its own successor
-    one.rule.take(carried.history)
-    carried.give(one)
+    one.parts.rule.take(transfer.history)
+    transfer.give(one.parts)
     one.close()
-    for found, expected in zip((one.net.packed.flat, *one.rule.history), before, strict=True):
+    for found, expected in zip((one.net.packed.flat, *one.parts.rule.history), before, strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
@@ -250,15 +259,15 @@ def test_bad_records_that_were_read_before_a_loss_count(monkeypatch, param):
     lost = lose(monkeypatch, Losses, "take", 3)
     one = solver(monkeypatch, param, SHRINKS(), reading=Reading(bad_records="skip"))
     one.step(4)
-    read = one.bad_records.counts()[1]
+    read = one.parts.bad_records.counts()[1]
     one.close()
     assert lost and read > sum(layer.records_read for net in (one.net, *one.test_nets) for layer in net.data_layers())
 
 
 def test_all_that_a_rank_hands_on_is_that_of_the_source(monkeypatch, param):
     one = solver(monkeypatch, param, SHRINKS())
-    carried, (values, *history) = Carried(one), [np.full(one.net.packed.flat.size, k) for k in range(3)]
-    sent, positions = iter([values, *history]), carried._positions
+    transfer, (values, *history) = StateTransfer(one.parts), [np.full(one.net.packed.flat.size, k) for k in range(3)]
+    sent, positions = iter([values, *history]), transfer._positions
 
     def bcast(array: np.ndarray, source: int) -> None:
         assert source == 2
@@ -266,20 +275,20 @@ def test_all_that_a_rank_hands_on_is_that_of_the_source(monkeypatch, param):
 
     world = SimpleNamespace(rank=0, comm=SimpleNamespace(Bcast=bcast), record=RankRecord())
     world.bcast = lambda mine, source: (positions, 17)[: 2 * (source == 2)]
-    carried.share(world, 2, False)
+    transfer.share(world, 2, False)
     one.net.packed.pinned = False  # it is its own successor
-    one.rule.take(carried.history)
-    carried.give(one)
+    one.parts.rule.take(transfer.history)
+    transfer.give(one.parts)
     one.close()
     np.testing.assert_array_equal(one.net.packed.flat, values)
-    for found, expected in zip(one.rule.history, history, strict=True):
+    for found, expected in zip(one.parts.rule.history, history, strict=True):
         np.testing.assert_array_equal(found, expected)
     assert one.net.context.batch_number == 17
 
 
 def lose_the_root(one: Solver) -> None:
     """Make the next lost rank the root, whose place this rank takes."""
-    one.world.losing, one._is_acting = [0], False
+    one.world.losing, one.recovery.was_root = [0], False
 
 
 def test_until_an_iteration_begins_all_ranks_have_what_the_root_gave_them_in_a_recovery(monkeypatch, told, param):
@@ -287,18 +296,18 @@ def test_until_an_iteration_begins_all_ranks_have_what_the_root_gave_them_in_a_r
 
     def prepare(one: Solver) -> None:
         lose(monkeypatch, Losses, "take", 3)
-        lose(monkeypatch, Solver, "_arrange", 4, lambda: lose_the_root(one))
+        lose(monkeypatch, Parts, "arrange", 4, lambda: lose_the_root(one))
 
     assert (solved(monkeypatch, param, prepare), told()) == expected
 
 
 def test_a_root_that_is_lost_while_nets_are_replaced_for_other_instances_is_not_missed(monkeypatch, told, param):
     """Nor are its mirror and snapshots, with which the nets that are handed on would not go."""
-    calls, arrange = [], Solver._arrange
+    calls, arrange = [], Parts.arrange
 
-    def arranged(one: Solver) -> None:
-        calls.append(one.iter)
-        one._rebuild() if len(calls) == 4 else arrange(one)
+    def arranged(parts: Parts, rebuild) -> None:
+        calls.append(parts.job.iter)
+        rebuild() if len(calls) == 4 else arrange(parts, rebuild)
 
     def prepare(one: Solver) -> None:
         def rebuild() -> None:
@@ -307,9 +316,9 @@ def test_a_root_that_is_lost_while_nets_are_replaced_for_other_instances_is_not_
 
         calls.clear()
         replaced, one._rebuild = one._rebuild, rebuild
-        lose(monkeypatch, Solver, "_build_parts", 1)
+        lose(monkeypatch, Parts, "_build_parts", 1)
 
-    monkeypatch.setattr(Solver, "_arrange", arranged)
+    monkeypatch.setattr(Parts, "arrange", arranged)
     expected = solved(monkeypatch, param), told()
     assert (solved(monkeypatch, param, prepare), told()) == expected and len(calls) == END + 1
 
@@ -338,7 +347,7 @@ def test_the_numbers_go_on_where_the_next_root_does(monkeypatch, param, tmp_path
             assert (4, rate) in curves(folder)["learning_rate"]
             lose_the_root(one)
 
-        rate = pytest.approx(one.rate())
+        rate = pytest.approx(one.lr)
         lost = lose(monkeypatch, Losses, "take", call, end_the_root)
         one.solve()
         one.close()
@@ -399,7 +408,8 @@ def test_that_spares_take_places_is_no_false_alarm_but_a_loss_of_no_rank_is(monk
     one, empty = solver(monkeypatch, param, SHRINKS()), iter([True, False])
     one.world.losing = []
     monkeypatch.setattr(type(one.world), "has_empty_places", property(lambda world: next(empty)))
-    one._lasting(one._fill_places)
+    one.recovery.__class__ = ShrinkWithSpares
+    one.recovery.part("fill places", one.recovery._fill_places)
     lost = lose(monkeypatch, Losses, "take", 1)
     one.step(1)
     one.close()
@@ -430,7 +440,7 @@ def test_a_rank_that_is_the_root_no_longer_writes_no_snapshot(monkeypatch, param
     one = solver(monkeypatch, param, SHRINKS(snapshot_budget="3%"))
     lost = lose(monkeypatch, Losses, "take", 2, renumber)
     one.step(3)
-    assert lost and not Path("snap.lock").exists() and one.budget is None
+    assert lost and not Path("snap.lock").exists() and one.checkpoints.budget is None
     one.close()
 
 
@@ -452,13 +462,13 @@ def test_a_run_goes_back_once_without_the_root_to_the_snapshot_that_it_has_resto
     first.close()
     shared, share = [], Snapshots.share_history
     monkeypatch.setattr(Snapshots, "share_history", lambda self: shared.append(self) or share(self))
-    second.mirror = SimpleNamespace(forget=lambda: shared.append("no mirror"))
+    second.parts.mirror = SimpleNamespace(forget=lambda: shared.append("no mirror"))
     second.restore(path)
-    assert shared == ["no mirror", second.snapshots]  # all ranks have the state until the next update
-    second.mirror = None
+    assert shared == ["no mirror", second.parts.snapshots]  # all ranks have the state until the next update
+    second.parts.mirror = None
     for call, then in ((5, lambda: None), (3, lambda: lose_the_root(second))):  # each counts the calls that get to it
         lose(monkeypatch, Losses, "take", call, then)
     second.step(3)
     second.close()
-    assert second.was_set_back and re.findall(r"go on at iteration (\d)", caplog.text) == ["2", "4"]
+    assert second.recovery.was_set_back and re.findall(r"go on at iteration (\d)", caplog.text) == ["2", "4"]
     np.testing.assert_array_equal(second.net.packed.flat, first.net.packed.flat)

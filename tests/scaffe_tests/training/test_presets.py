@@ -113,7 +113,7 @@ def weights(*flags: str) -> list[np.ndarray]:
 def test_a_keyword_replaces_that_record_of_a_preset(folder: Path) -> None:
     solver = scaffe.get_solver(read_solver("solver.prototxt"), preset="swcaffe", compute=CPU)
     expected = EXPECTED["swcaffe"]
-    assert solver.settings == Settings(CPU, expected.run, expected.instances, expected.reading)
+    assert solver.job.settings == Settings(CPU, expected.run, expected.instances, expected.reading)
     solver.close()
 
 

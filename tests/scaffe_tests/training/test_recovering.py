@@ -10,26 +10,29 @@ import pytest
 from collectives import RankLostError
 from scaffe.errors import RanksLostError
 from scaffe.parallel.run import Run
-from scaffe.training.ranks_left import check_left
-from scaffe.training.recovering_solver import Mark, RecoveringSolver, State
+from scaffe.training.parts import Parts
+from scaffe.training.recovery.phase import Phase
+from scaffe.training.recovery.ranks_left import check_left
+from scaffe.training.recovery.rollback import Rollback
+from scaffe.training.recovery.shrink import Shrink
+from scaffe.training.recovery.state import Mark, Outcome, State
 
 SHRINKS = Run(on_rank_loss="shrink", min_ranks=2)
 
 
 def state(done: int = 4, has_state: bool = True, **fields) -> State:
     """Return the state of a rank that has done so many iterations."""
-    given = {"wishes": frozenset(), "begun": done, "calls": False, "finished": False, "mirrored": -1} | fields
+    given = {"requests": frozenset(), "begun": done, "calls": False, "outcome": None, "mirrored": -1} | fields
     given = {"told": done, "outputs": {}} | given
-    return State(
-        done=done, acted=done, tested=-1, tests_done=0, losses=(), stopped="", result=None, has_state=has_state, **given
-    )
+    return State(done=done, handled=done, tested=-1, tests_done=0, losses=(), stopped="", has_state=has_state, **given)
 
 
 def decided(*states: State) -> tuple[int, State]:
     """Return what ranks of these states agree on."""
     world = SimpleNamespace(allgather=lambda mine: [*states])
-    solver = SimpleNamespace(world=world, _mirrored=lambda states: None)
-    return RecoveringSolver._decide(solver, states[0])
+    shrink = Shrink(world, SHRINKS)
+    shrink._mirrored = lambda states: None
+    return shrink._decide(states[0])
 
 
 @pytest.mark.parametrize(
@@ -45,14 +48,14 @@ def test_the_lowest_of_the_ranks_that_are_furthest_counts_if_it_has_the_state(st
 
 
 def test_requests_and_callbacks_of_all_ranks_count_but_the_iterations_of_one() -> None:
-    others = [state(4, wishes=frozenset({"stop"}), calls=True, begun=6), state(4, wishes=frozenset({"snapshot"}))]
+    others = [state(4, requests=frozenset({"stop"}), calls=True, begun=6), state(4, requests=frozenset({"snapshot"}))]
     found = decided(state(4), *others)[1]
-    assert (found.wishes, found.calls, found.begun) == ({"stop", "snapshot"}, True, 4)
+    assert (found.requests, found.calls, found.begun) == ({"stop", "snapshot"}, True, 4)
 
 
 def test_without_the_state_no_part_is_finished() -> None:
-    assert decided(state(4, finished=True))[1].finished
-    assert not decided(state(4, has_state=False, finished=True))[1].finished
+    assert decided(state(4, outcome=Outcome()))[1].outcome
+    assert not decided(state(4, has_state=False, outcome=Outcome()))[1].outcome
 
 
 @pytest.mark.parametrize(("newest", "taken"), [(None, True), (2, True), (3, True), (4, False), (5, False), (9, True)])
@@ -61,11 +64,13 @@ def test_a_mirror_is_taken_unless_a_snapshot_of_this_run_is_newer(newest, taken)
     mark = Mark(3, [36], 3, np.zeros(0), ())
     mirror = SimpleNamespace(kept=SimpleNamespace(about=(state(3), mark)))
     path = newest and f"snap_iter_{newest}.solverstate"
-    solver = SimpleNamespace(world=world, mirror=mirror, mark="own", _newest_own=lambda: path)
-    found = RecoveringSolver._mirrored(solver, [state(5, False), state(5, False, mirrored=3)])
+    shrink = Shrink(world, SHRINKS)
+    shrink.parts, shrink.checkpoints = SimpleNamespace(mirror=mirror), SimpleNamespace(newest_own=lambda: path)
+    shrink.rollback = SimpleNamespace(mark="own")
+    found = shrink._mirrored([state(5, False), state(5, False, mirrored=3)])
     assert (found is not None) is taken
     assert not found or found[1].begun == 5  # what is redone counts from the lost root's iteration
-    assert solver.mark == (mark if taken else "own")
+    assert shrink.rollback.mark == (mark if taken else "own")
 
 
 @pytest.mark.parametrize(
@@ -83,15 +88,17 @@ def test_the_state_is_shared_unless_all_ranks_have_it(others, is_everywhere) -> 
 
 def test_an_iteration_in_which_a_rank_was_lost_is_not_done() -> None:
     world = SimpleNamespace(misses_any=lambda: True)
-    solver = SimpleNamespace(run=SHRINKS, world=world, iter=4, done=4, _is_whole=False)
-    solver.workflow = SimpleNamespace(early=True)  # its updates precede the last messages
-    solver._check_sums = lambda: RecoveringSolver._check_sums(solver)
+    parts = SimpleNamespace(job=SimpleNamespace(run=SHRINKS, world=world, iter=4))
+    parts.workflow = SimpleNamespace(early=True)  # its updates precede the last messages
+    parts.check_sums = lambda: Parts.check_sums(parts)
+    rollback = Rollback(parts.job, parts)
+    rollback.done, rollback.is_whole = 4, False
     with pytest.raises(RankLostError):
-        RecoveringSolver._note_done(solver)
-    assert (solver.done, solver._is_whole) == (4, False)
+        rollback.end_iteration()
+    assert (rollback.done, rollback.is_whole) == (4, False)
     world.misses_any = lambda: False
-    RecoveringSolver._note_done(solver)
-    assert (solver.done, solver._is_whole) == (5, True)
+    rollback.end_iteration()
+    assert (rollback.done, rollback.is_whole) == (5, True)
 
 
 @pytest.mark.parametrize(("finished", "times"), [(True, 1), (False, 2)])
@@ -103,12 +110,14 @@ def test_a_part_is_done_again_unless_the_state_that_counts_has_it(finished, time
         return next(attempts)
 
     def recover():
-        solver._finished, solver._result = finished, "of the others"
+        assert shrink.phase is Phase.PART
+        shrink._outcome = Outcome("of the others") if finished else None
 
     world = SimpleNamespace(attempt=attempt, misses_any=lambda: False)
-    solver = SimpleNamespace(world=world, _break_off=None)
-    result = RecoveringSolver._again(solver, lambda: done.append(1), recover)
+    shrink = Shrink(world, SHRINKS)
+    result = shrink._again(lambda: done.append(1), recover, Phase.PART)
     assert len(done) == times and result == ("of the others" if finished else None)
+    assert shrink.phase is Phase.BETWEEN
 
 
 @pytest.mark.parametrize(
@@ -136,14 +145,14 @@ def test_ranks_that_are_too_few_or_cut_off_end(size, lost, is_cut_off, ends) -> 
 def test_the_rank_that_was_the_root_has_the_state_however_ranks_are_numbered_now(
     was_root, joined, has_all, expected
 ) -> None:
-    losses = SimpleNamespace(last=(), wishes=set())
-    given = {"done": 4, "acted": 4, "tested": -1, "tests_done": 0, "begun": 4, "stopped": "", "called": None}
-    given |= {"told": 4, "outputs": {}}
-    solver = SimpleNamespace(**given, losses=losses, granting=set(), _finished=False, _result=None, mirror=None)
-    solver.run, solver.propagate = SHRINKS, SimpleNamespace(stale=False)
-    solver.auto_instances, solver.world = SimpleNamespace(settled=None), SimpleNamespace(is_root=not was_root)
-    solver._is_whole, solver._is_acting, solver.joined, solver._has_all = True, was_root, joined, has_all
-    assert RecoveringSolver._state(solver).has_state is expected
+    given = {"handled": 4, "tested": -1, "tests_done": 0, "stopped": "", "told": 4, "outputs": {}, "granted": set()}
+    shrink = Shrink(SimpleNamespace(is_root=not was_root), SHRINKS)
+    shrink.job = SimpleNamespace(**given, auto_instances=SimpleNamespace(settled=None))
+    losses, propagate = SimpleNamespace(last=(), requests=set()), SimpleNamespace(stale=False)
+    shrink.parts = SimpleNamespace(losses=losses, propagate=propagate, mirror=None, called=None)
+    shrink.rollback = SimpleNamespace(done=4, begun=4, losses=())
+    shrink.was_root, shrink.has_all, shrink.phase = was_root, has_all, Phase.RECOVERY if joined else Phase.JOINING
+    assert shrink.state().has_state is expected
 
 
 def test_what_any_rank_has_displayed_of_the_iteration_that_counts_is_not_displayed_again() -> None:
@@ -152,11 +161,11 @@ def test_what_any_rank_has_displayed_of_the_iteration_that_counts_is_not_display
 
 
 def test_a_fourth_loss_of_no_rank_ends_the_run() -> None:
-    solver = SimpleNamespace(_false_alarms=0, world=SimpleNamespace(noticed="a socket"))
+    shrink = Shrink(SimpleNamespace(noticed="a socket"), SHRINKS)
     for _ in range(3):
-        RecoveringSolver._check_false_alarm(solver)
+        shrink._check_false_alarm()
     with pytest.raises(RanksLostError, match="MPI reported a lost rank 4 times, but none is lost"):
-        RecoveringSolver._check_false_alarm(solver)
+        shrink._check_false_alarm()
 
 
 def test_a_rank_breaks_off_all_that_is_under_way() -> None:
@@ -165,8 +174,10 @@ def test_a_rank_breaks_off_all_that_is_under_way() -> None:
     def part(name: str, method: str) -> SimpleNamespace:
         return SimpleNamespace(**{method: lambda: ended.add(name)})
 
-    solver = SimpleNamespace(world=part("world", "revoke"), collectives=part("collectives", "revoke"))
-    solver.world.gpu, solver.mirror = part("gpu", "finish"), part("mirror", "break_off")
-    solver.trial = SimpleNamespace(workflows=[part("hook", "break_off"), part("helper", "break_off")])
-    RecoveringSolver._break_off(solver)
+    shrink = Shrink(part("world", "revoke"), SHRINKS)
+    shrink.world.gpu = part("gpu", "finish")
+    shrink.parts, shrink._has_parts = Parts.__new__(Parts), True
+    shrink.parts.collectives, shrink.parts.mirror = part("collectives", "revoke"), part("mirror", "break_off")
+    shrink.parts.trial = SimpleNamespace(workflows=[part("hook", "break_off"), part("helper", "break_off")])
+    shrink.break_off()
     assert ended == {"world", "collectives", "gpu", "mirror", "hook", "helper"}

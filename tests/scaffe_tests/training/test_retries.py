@@ -54,6 +54,8 @@ def test_a_lost_process_is_distinguished_from_an_error(code: int, errors: Sequen
 class Ended:
     """A try that ends at once."""
 
+    is_broken_off = has_said_nothing = False
+
     def __init__(self, code: int, *lost_hosts: str):
         self.code, self.errors, self.lost_hosts = code, list[bytes](), {*lost_hosts}
 
@@ -118,6 +120,44 @@ def test_a_job_that_kept_its_lock_is_started_again_whatever_its_exit_status(capf
     assert Retries(*given, is_broken_off=locked.__next__).run() == 0
     [line] = capfd.readouterr().err.splitlines()
     assert line.endswith("a process was lost (exit status 0): retry 1 of 3, from snap")
+
+
+STARTS = "I1127 17:19:26.318649 30574 solver.py:325] Training to iteration 6"
+
+
+@pytest.mark.parametrize(
+    ("lines", "tries"),
+    [
+        ([STARTS], 3),
+        ([f"\0{STARTS}", STARTS.replace("Training to iteration 6", "Optimization Done.")], 1),
+        ([STARTS, STARTS.replace("Training to iteration 6", "Optimization stopped early.")], 1),
+        (["a program without a log", STARTS.replace("I1", "W1")], 1),  # the line of its end isn't logged either
+        ([STARTS, "Optimization Done."], 3),  # no line of the log
+    ],
+)
+def test_a_job_whose_log_has_no_end_is_started_again_whatever_its_exit_status(lines, tries, capfd) -> None:
+    started, command = [], [sys.executable, "-c", f"import sys; sys.stderr.write({chr(10).join(lines) + chr(10)!r})"]
+
+    def start(command: Sequence[str]) -> Try:
+        started.append(Try(command))
+        return started[-1]
+
+    assert Retries(command, 2, iter("abcd").__next__, start).run() == (0 if tries == 1 else 76)
+    assert len(started) == tries
+    assert capfd.readouterr().err.count("a process was lost (exit status 0)") == (0 if tries == 1 else 3)
+
+
+@pytest.mark.parametrize(("text", "snapshots", "tries"), [("", "aaaaa", 2), ("", "ab", 1), ("a line", "aa", 1)])
+def test_ranks_that_were_killed_while_they_started_are_started_again(text, snapshots, tries, capfd) -> None:
+    """Open MPI's mpirun that tolerates faults exits with 0, and nothing is written."""
+    started, command = [], ["sh", "-c", f"printf '{text}' >&2", "--with-ft", "ulfm"]
+
+    def start(command: Sequence[str]) -> Try:
+        started.append(Try(command))
+        return started[-1]
+
+    assert Retries(command, 9, iter(snapshots).__next__, start).run() == (76 if tries == 2 else 0)
+    assert len(started) == tries
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 9), (signal.SIGTERM, 9), (signal.SIGUSR1, 75)])

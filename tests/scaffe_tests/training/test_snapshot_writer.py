@@ -18,6 +18,7 @@ from scaffe.files import weights
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.run import Run
 from scaffe.proto import SolverParameter
+from scaffe.training import tests
 from scaffe.training.signals import ACTIONS
 from scaffe.training.snapshot_writer import SHORTEST, Copies, SnapshotBudget, SnapshotWriter
 from scaffe.training.solver import Solver
@@ -107,28 +108,28 @@ def test_a_snapshot_is_written_where_it_was_taken_although_the_program_changes_i
     solver, held, monkeypatch, folder
 ):
     one = solver(Run(keep_snapshots=1), snapshot=1)
-    one._snapshot_meanwhile()
+    one.checkpoints.save_meanwhile()
     (folder / "other").mkdir()
     monkeypatch.chdir(folder / "other")
     held.set()
-    one._finish_snapshot()
+    one.checkpoints.finish()
     expected = [folder / f"snap_iter_0.{kind}" for kind in ("caffemodel", "solverstate")]
     assert sorted(folder.rglob("snap_iter_*")) == expected
 
 
 def test_a_forked_child_waits_for_no_thread_of_its_parent(solver, held):
     one = solver(snapshot=1)
-    one._snapshot_meanwhile()
+    one.checkpoints.save_meanwhile()
     child = os.fork()
     if not child:
         try:
-            one.snapshots.writer.join()
-            one.lock.release()
+            one.parts.snapshots.writer.join()
+            one.job.lock.release()
         finally:
             os._exit(not os.path.exists("snap.lock"))
     assert os.waitpid(child, 0)[1] == 0
     held.set()
-    one._finish_snapshot()
+    one.checkpoints.finish()
     assert len(contents()) == 2
 
 
@@ -241,7 +242,7 @@ def test_a_run_that_fails_keeps_the_lock_until_its_snapshot_is_written(folder, h
 
     monkeypatch.setattr(weights, "write", write)
     monkeypatch.setattr(Solver, "test_all", fail)
-    monkeypatch.setattr(Solver, "_is_test_due", lambda self: self.iter == 3)
+    monkeypatch.setattr(tests, "is_due", lambda job, parts: job.iter == 3)
     assert main(["train", "--solver", "solver.prototxt", "--snapshot-async"]) == 1
     assert locked == [True] and len(contents()) == 1 and not os.path.exists("snap.lock")
 
@@ -323,7 +324,7 @@ def test_a_budget_has_no_snapshot_taken_every_moment():
 
 def test_a_run_with_a_budget_takes_snapshots_by_it_and_not_at_the_interval(solver):
     one = solver(Run(snapshot_budget=0.9))
-    one.budget = SnapshotBudget(0.5, lambda: {0: 0, 1: 11, 2: 11, 3: 15, 4: 30, 5: 31}.get(one.iter, 32))
+    one.checkpoints.budget = SnapshotBudget(0.5, lambda: {0: 0, 1: 11, 2: 11, 3: 15, 4: 30, 5: 31}.get(one.iter, 32))
     one.step(6)
     assert sorted(contents()) == [f"snap_iter_{n}.{kind}" for n in (2, 5) for kind in ("caffemodel", "solverstate")]
 

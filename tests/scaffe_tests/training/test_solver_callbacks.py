@@ -69,7 +69,7 @@ def test_an_iteration_computes_with_what_on_start_writes(solver):
 
     solver.add_callback(on_start, lambda: None)
     solver.step(3)
-    assert solver.losses.last[-1] == pytest.approx(np.log(10))
+    assert solver.parts.losses.last[-1] == pytest.approx(np.log(10))
 
 
 def test_a_function_can_restore_a_snapshot_and_step_runs_as_many_iterations(solver, tmp_path, monkeypatch):

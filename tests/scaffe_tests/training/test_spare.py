@@ -8,8 +8,8 @@ import pytest
 
 from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.parallel.run import Run
-from scaffe.training import ranks_left
-from scaffe.training.spare import check_spares
+from scaffe.training.recovery import ranks_left
+from scaffe.training.recovery.spares import check_spares
 
 
 @pytest.mark.parametrize(

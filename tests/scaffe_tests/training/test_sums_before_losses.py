@@ -30,8 +30,8 @@ def opened(monkeypatch: pytest.MonkeyPatch, gather: str = "slices", error: Excep
     solver, take = Solver("solver.prototxt", instances=Instances(2, gather=gather, oversubscribe=True)), Losses.take
 
     def take_late(losses, *given, **named) -> None:
-        assert solver.workflow.instance_sums is not None
-        sums = solver.workflow.instance_sums.sums
+        assert solver.parts.workflow.instance_sums is not None
+        sums = solver.parts.workflow.instance_sums.sums
         with sums._changed:
             sums._changed.wait_for(lambda: sums.gather.is_complete or sums._error)
         take(losses, *given, **named)
@@ -80,7 +80,7 @@ class Noted:
 
 def test_aggregation_begins_before_it_gets_any_sum(folder) -> None:
     solver = Solver("solver.prototxt", instances=Instances(2, oversubscribe=True))
-    workflow = solver.workflow
+    workflow = solver.parts.workflow
     noted: Any = Noted(workflow)
     aggregate, workflow.aggregate = workflow.aggregate, noted
     for _ in range(2):

@@ -45,24 +45,24 @@ def test_memory_that_is_not_taken_over_stays_while_a_user_holds_an_array_there(o
     held = None if holder is None else (one.net, own, third)[holder].params["ip"][0].data
     memory, windows = one.net.packed.flat.view(np.uint8), []
     given_up = SimpleNamespace(node=SimpleNamespace(memory=[memory]), abandon=lambda windows: given.append(windows))
-    given, one._broken = windows, [given_up]
-    one._give_back()
-    one._give_back()
+    given, one.parts._broken = windows, [given_up]
+    one.parts.give_back()
+    one.parts.give_back()
     assert windows == [held is None]
 
 
 def test_the_rule_goes_on_with_a_history_that_is_not_the_mirrors(monkeypatch, one):
     def lose_the_root() -> None:
-        arrays = [flat.copy() for flat in (one.net.packed.flat, *one.rule.history)]
-        one.mirror.kept = Mirrored((one._state(), one.mark), arrays)
+        arrays = [flat.copy() for flat in (one.net.packed.flat, *one.parts.rule.history)]
+        one.parts.mirror.kept = Mirrored((one.recovery.state(), one.recovery.rollback.mark), arrays)
         kept.append((arrays, [flat.copy() for flat in arrays]))
-        one.world.losing, one._is_acting = [0], False
+        one.world.losing, one.recovery.was_root = [0], False
 
     kept: list[tuple[list[np.ndarray], list[np.ndarray]]] = []
-    one.mirror = Mirror(9)
+    one.parts.mirror = Mirror(9)
     lost = lose(monkeypatch, Losses, "take", 2, lose_the_root)
     one.step(3)
     ((arrays, before),) = kept
-    assert lost and one.was_set_back and arrays[1].any() and (arrays[1] != one.rule.history[0]).any()
+    assert lost and one.recovery.was_set_back and arrays[1].any() and (arrays[1] != one.parts.rule.history[0]).any()
     for flat, expected in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(flat, expected)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from scaffe.solvers.owned import Owned
 from scaffe.training.undo import Undo
 
 
@@ -23,7 +24,7 @@ class Packed:
 def made() -> tuple[Undo, Packed, np.ndarray]:
     packed = Packed(6)
     history = 10 * packed.data
-    undo = Undo(packed, SimpleNamespace(history=[history]))
+    undo = Undo(packed, SimpleNamespace(history=[history], owned=Owned([slice(0, 6)])))
     undo.begin()
     return undo, packed, history
 

@@ -10,9 +10,9 @@ from google.protobuf import text_format
 from strict_arrays import Array
 
 import scaffe
-from scaffe.choices import Choices
 from scaffe.compute import Compute
 from scaffe.context import Context
+from scaffe.devices.choices import Choices
 from scaffe.engines.cuda.column_passes import ColumnPasses
 from scaffe.errors import DeviceError
 from scaffe.proto import NetParameter

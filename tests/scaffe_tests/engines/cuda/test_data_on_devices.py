@@ -12,7 +12,7 @@ from strict_arrays import a_gpu
 from readers import Reading, encode, write_lmdb, write_mean
 from scaffe.compute import Compute
 from scaffe.context import TRAIN, Context
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.proto import NetParameter
 
 COUNT, SHAPE = 23, (3, 12, 10)

@@ -47,7 +47,7 @@ def assert_alike(strict, plain):
     """Fail unless two solvers' nets hold the same numbers, bit for bit."""
     assert type(strict.net.packed.data) is Array
     np.testing.assert_array_equal(strict.net.packed.host_data(), plain.net.packed.data)
-    for one, other in zip(strict.rule.history, plain.rule.history, strict=True):
+    for one, other in zip(strict.parts.rule.history, plain.parts.rule.history, strict=True):
         np.testing.assert_array_equal(one.get(), other)
     for name, blob in strict.net.blobs.items():
         np.testing.assert_array_equal(blob.data, plain.net.blobs[name].data)

@@ -13,7 +13,7 @@ import scaffe
 from scaffe.compute import Compute
 from scaffe.engines.cuda.graphs import WARM_UP, Recorder, split
 from scaffe.monitor.watching import Watching
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.world import open_world
 
 NET = """
@@ -56,8 +56,8 @@ def make(images):
 
 def assert_same_bits(one, other):
     for a, b in zip(
-        (one.net.packed.data, one.net.packed.diff, *one.rule.history),
-        (other.net.packed.data, other.net.packed.diff, *other.rule.history),
+        (one.net.packed.data, one.net.packed.diff, *one.parts.rule.history),
+        (other.net.packed.data, other.net.packed.diff, *other.parts.rule.history),
         strict=True,
     ):
         np.testing.assert_array_equal(a.get(), b.get())
@@ -72,7 +72,7 @@ def test_a_net_that_is_repeated_trains_as_one_that_is_computed(make, fields):
         solver.step(2 * WARM_UP + 3)
     assert_same_bits(*pair)
     assert len(pair[0].net.engine.graphs._recordings) >= 2 and pair[1].net.engine.graphs is None
-    np.testing.assert_array_equal(*(list(solver.losses.last) for solver in pair))
+    np.testing.assert_array_equal(*(list(solver.parts.losses.last) for solver in pair))
 
 
 def test_a_timeline_turns_recordings_off(make, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from both_engines import assert_alike
 from google.protobuf import text_format
 from strict_arrays import a_gpu
+from test_layers_of_forks import HEADS, LEARNING
 
 import scaffe
 from scaffe.compute import Compute
@@ -19,6 +20,9 @@ from scaffe.proto import NetParameter
 LOOSE = {"LRN", "MVN", "BatchNorm", "LSTM", "RNN", "LSTMUnit", "Softmax", "Log"}  # many roundings, one after the other
 # Whose values come from files or from a user's module, or that have none.
 ELSEWHERE = {
+    "AnnotatedData",
+    "ConvolutionDepthwise",  # another name of DepthwiseConvolution
+    "MultiBoxLoss",
     "Data",
     "HDF5Data",
     "HDF5Output",
@@ -167,7 +171,8 @@ def computed(case, **how) -> dict[str, np.ndarray]:
 
 
 def test_no_layer_is_left_out():
-    assert {kind for kind, *_ in CASES} | ELSEWHERE | {"Input"} == {*known_types()}
+    of_forks = {case[0].split('type: "')[-1].split('"')[0] for case in (*LEARNING, *HEADS)}
+    assert {kind for kind, *_ in CASES} | of_forks | ELSEWHERE | {"Input"} == {*known_types()}
 
 
 @pytest.mark.parametrize("engine", ["reference", "auto"])

@@ -17,22 +17,27 @@ CURVATURE = 0.01  # of a slope: what the third derivatives of smooth layers do o
 SMALLEST = np.finfo(np.float32).smallest_normal
 LAYERS = {  # fields, number of bottoms, number of tops
     "AbsVal": ("", 1, 1),
+    "BN": ("bn_param { slope_filler { value: 1 } }", 1, 1),
     "BNLL": ("", 1, 1),
     "BatchNorm": ("", 1, 1),
     "Clip": ("clip_param { min: -0.75 max: 0.5 }", 1, 1),
     "Concat": ("", 2, 1),
     "Convolution": ("convolution_param { num_output: 5 kernel_size: 3 pad: 1 }", 1, 1),
     "Deconvolution": ("convolution_param { num_output: 5 kernel_size: 2 stride: 2 }", 1, 1),
+    "DepthwiseConvolution": ("convolution_param { num_output: 3 kernel_size: 3 pad: 1 }", 1, 1),
     "Dropout": ("dropout_param { dropout_ratio: 0.3 }", 1, 1),
     "ELU": ("elu_param { alpha: 0.5 }", 1, 1),
     "Eltwise": ("eltwise_param { coeff: 1 coeff: -0.5 }", 2, 1),
     "Exp": ("", 1, 1),
+    "HardSwish": ("", 1, 1),
     "InnerProduct": ("inner_product_param { num_output: 40 }", 1, 1),
     "LRN": ("lrn_param { local_size: 3 alpha: 0.1 }", 1, 1),
     "Log": ("", 1, 1),
+    "Mish": ("", 1, 1),
     "Pooling": ("pooling_param { kernel_size: 3 stride: 2 }", 1, 1),
     "Power": ("power_param { power: 2 }", 1, 1),
     "ReLU": ("relu_param { negative_slope: 0.25 }", 1, 1),
+    "ReLU6": ("", 1, 1),
     "Scale": ("scale_param { bias_term: true }", 1, 1),
     "Sigmoid": ("", 1, 1),
     "Slice": ("slice_param { slice_point: 1 }", 1, 2),
@@ -100,7 +105,7 @@ def forms(base=OnednnLayer):
     for form in base.__subclasses__():
         yield from forms(form)
         if form.takes_bf16 and form.__module__.startswith("scaffe."):
-            yield form.__name__.removeprefix("Onednn")
+            yield form.__name__.replace("Onednn", "")
 
 
 def test_the_layers_here_are_all_that_take_bfloat16():

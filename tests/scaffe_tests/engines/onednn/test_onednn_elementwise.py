@@ -15,10 +15,13 @@ FAST = [
     ("ELU", "elu_param { alpha: 0.5 }"),
     ("ELU", "elu_param { alpha: -0.5 }"),
     ("Exp", ""),
+    ("HardSwish", ""),
+    ("Mish", ""),
     ("Power", "power_param { scale: -2 shift: 0.5 }"),
     ("Power", "power_param { power: 2 }"),
     ("ReLU", ""),
     ("ReLU", "relu_param { negative_slope: 0.1 }"),
+    ("ReLU6", ""),
     ("Sigmoid", ""),
     ("Swish", "swish_param { beta: 1.5 }"),
     ("TanH", ""),
@@ -27,6 +30,7 @@ SLOW = [
     ("Exp", "exp_param { base: 2 }"),
     ("Log", "log_param { shift: 9 }"),
     ("Power", "power_param { power: 3 }"),
+    ("ReLU6", "relu6_param { negative_slope: 0.1 }"),
 ]
 
 

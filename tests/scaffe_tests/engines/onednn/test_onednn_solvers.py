@@ -8,10 +8,10 @@ from both_engines import needs_bf16, needs_onednn
 
 from scaffe import solvers
 from scaffe.blob import Blob
+from scaffe.blobs.packed import PackedParameters, ParameterBlob
 from scaffe.engines.onednn import library
 from scaffe.engines.onednn.primitives import Onednn
 from scaffe.engines.onednn.sgd import BlockAddition, OnednnSGD
-from scaffe.packed import PackedParameters, ParameterBlob
 from scaffe.proto import SolverParameter
 
 pytestmark = needs_onednn

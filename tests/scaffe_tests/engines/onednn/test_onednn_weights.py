@@ -11,17 +11,17 @@ import pytest
 from both_engines import AVX, AVX512, needs_bf16, needs_onednn, uses
 
 import scaffe
+from scaffe.blobs.packed import aligned_zeros
+from scaffe.blobs.shared_forms import SharedForms
 from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn import weights as shared
 from scaffe.engines.onednn.primitives import Onednn
-from scaffe.net import Net
-from scaffe.packed import aligned_zeros
+from scaffe.net.net import Net
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.places import place
 from scaffe.parallel.instances.topology import read_topology
-from scaffe.shared_forms import SharedForms
 
 pytestmark = [needs_onednn, pytest.mark.mpi_skip]
 RATE = 0.05  # of the largest gradient

@@ -11,10 +11,10 @@ from both_engines import needs_bf16
 
 import scaffe
 from scaffe import solvers
+from scaffe.blobs.packed import aligned_zeros
 from scaffe.compute import Compute
 from scaffe.engines.onednn import weights as forms
-from scaffe.net import Net
-from scaffe.packed import aligned_zeros
+from scaffe.net.net import Net
 from scaffe.proto import SolverParameter
 
 pytestmark = [needs_bf16, pytest.mark.mpi_skip]

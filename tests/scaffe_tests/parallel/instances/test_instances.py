@@ -27,7 +27,11 @@ def test_a_number_is_taken_as_such() -> None:
     ("given", "error"),
     [
         ({"n": n}, f"instances must be a number, numa, core, x:C such as x:4, or auto; got '{n}'")
-        for n in (0, -1, "two", "", "x:0", "x:", "x:4:2", "1.5", 1.5, True, None, "1234567")
+        for n in (0, -1, "two", "", "x:0", "x:", "x:4:2", "1.5", 1.5, True, None, "١")
+    ]
+    + [
+        ({"n": n}, f"instances must be 1024 or fewer, and x:C have 1024 cores or fewer; got '{n}'")
+        for n in (1025, "10000", "x:1025", "9" * 5000)
     ]
     + [
         ({"gather": "ring"}, "unknown gather 'ring'; known: server, slices, tree:2"),
@@ -35,7 +39,6 @@ def test_a_number_is_taken_as_such() -> None:
         ({"launch_delay": "soon"}, "launch_delay must be seconds such as 0.005, or auto; got 'soon'"),
         ({"launch_delay": -1}, "launch_delay must be seconds such as 0.005, or auto; got '-1'"),
         ({"launch_delay": 1e300}, "launch_delay must be seconds such as 0.005, or auto; got '1e+300'"),
-        ({"n": "10000"}, "instances must be a number, numa, core, x:C such as x:4, or auto; got '10000'"),
         ({"launch_delay": "inf"}, "launch_delay must be seconds such as 0.005, or auto; got 'inf'"),
     ],
 )

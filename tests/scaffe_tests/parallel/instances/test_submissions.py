@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import scaffe
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.buckets import make_buckets
 from scaffe.parallel.instances.gradient_sums import GradientSums
 from scaffe.parallel.instances.instances import Instances

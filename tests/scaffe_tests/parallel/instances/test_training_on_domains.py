@@ -22,7 +22,7 @@ from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.engines.onednn.primitives import Memory
 from scaffe.monitor.log import log
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.places import Place, place

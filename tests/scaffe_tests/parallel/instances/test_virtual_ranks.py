@@ -11,7 +11,7 @@ import pytest
 import scaffe
 from scaffe.compute import Compute
 from scaffe.context import Context
-from scaffe.net import Net
+from scaffe.net.net import Net
 from scaffe.parallel.buckets import make_buckets
 from scaffe.parallel.instances.crew import Crew
 from scaffe.parallel.instances.gradient_sums import GradientSums
