@@ -37,4 +37,8 @@ for page in docs/pycaffe/*.md; do # a page's blocks are one program, which draws
     (cd build/pycaffe && MPLBACKEND=Agg OMP_NUM_THREADS=1 python -)
 done
 cp build/pycaffe/*.png "$out"
+[ -e build/fine-tune/net/curves.png ] || bash jobs/fine_tune.sh
+for name in curves confusion; do
+  cp build/fine-tune/net/$name.png "$out/fine_tune_$name.png"
+done
 dot -Tsvg docs/house.dot -o "$out/house.svg"
