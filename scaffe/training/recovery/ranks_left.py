@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from scaffe.errors import LaunchError, RanksLostError, ScaffeError
+from scaffe.monitor.log import log
 from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
+
+MOST_FALSE_ALARMS = 3  # that a run goes on after: Open MPI 5 reports some over TCP
 
 
 def check_shrink(world: World, run: Run) -> None:
@@ -34,3 +37,18 @@ def check_left(world: World, run: Run) -> None:
         raise RanksLostError(f"ranks left: {world.size}, which the others may have gone on without")
     if world.lost and world.size + world.waiting_spares < run.min_ranks:
         raise RanksLostError(f"ranks left: {world.size}, fewer than --min-ranks {run.min_ranks}")
+
+
+class FalseAlarms:
+    """The losses that MPI has reported though no rank was lost: `count` of them, the same on all ranks."""
+
+    count = 0
+
+    def check(self, world: World) -> None:
+        """Count one more. Raise RanksLostError where there were so many that going on would not end."""
+        self.count += 1
+        if self.count > MOST_FALSE_ALARMS:
+            raise RanksLostError(f"MPI reported a lost rank {self.count} times, but none is lost")
+        if world.noticed:
+            log.warning("MPI reported a lost rank (%s), but none is lost: all ranks go on", world.noticed)
+            world.noticed = ""

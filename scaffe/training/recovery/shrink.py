@@ -41,14 +41,13 @@ from scaffe.training.job import Job
 from scaffe.training.monitor import Unwatched
 from scaffe.training.parts import Parts
 from scaffe.training.recovery.phase import Phase
-from scaffe.training.recovery.ranks_left import check_left
+from scaffe.training.recovery.ranks_left import FalseAlarms, check_left
 from scaffe.training.recovery.rollback import Rollback
-from scaffe.training.recovery.state import Mark, Outcome, State, on_its_way
+from scaffe.training.recovery.state import Mark, Outcome, State, agreed, furthest, on_its_way
 from scaffe.training.solver_callbacks import CalledFunctions
 from scaffe.training.state_transfer import StateTransfer
 
 T = TypeVar("T")
-MOST_FALSE_ALARMS = 3  # that a run goes on after: Open MPI 5 reports some over TCP
 
 
 class Averaged:
@@ -76,11 +75,12 @@ class Shrink:
     has_all = was_root = was_set_back = False
     _outcome: Outcome | None = None
     _kept: tuple[StateTransfer, State] | None = None  # during a recovery: what all new nets take over
-    _false_alarms = 0
     _has_parts = False
+    _fills = False  # whether the ranks recover for spares to take places, without another loss
 
     def __init__(self, world: World, run: Run):
         self.world, self.run = world, run
+        self._false_alarms = FalseAlarms()
 
     # The begin and the end.
 
@@ -247,22 +247,13 @@ class Shrink:
         world.record.at(RECOVERY)
         lost = self._leave_lost()
         world.end_lost(lost)
-        if not lost:
-            self._check_false_alarm()
+        if not lost and not self._fills:
+            self._false_alarms.check(world)
         if world.reports_losses:
             for one in lost:
                 log.warning("Lost %s, %s%s", one, when, watch.last_of(one.first) if watch else "")
         check_left(world, self.run)
         return lost
-
-    def _check_false_alarm(self) -> None:
-        """Raise RanksLostError where MPI has reported losses of no rank so often that going on would not end."""
-        self._false_alarms += 1
-        if self._false_alarms > MOST_FALSE_ALARMS:
-            raise RanksLostError(f"MPI reported a lost rank {self._false_alarms} times, but none is lost")
-        if self.world.noticed:
-            log.warning("MPI reported a lost rank (%s), but none is lost: all ranks go on", self.world.noticed)
-            self.world.noticed = ""
 
     def _begin_again(self) -> None:
         """Give up what the set-up has built. Collective over the ranks that are left."""
@@ -357,18 +348,11 @@ class Shrink:
     def _decide(self, mine: State) -> tuple[int, State]:
         """Return the rank whose state counts, and what all ranks take over from it, by this one's. Collective."""
         states = self.world.allgather(mine)
-        source = max(range(len(states)), key=lambda rank: (states[rank].has_state, states[rank].done, -rank))
+        source = furthest(states)
         state = states[source]
         if not state.has_state:
             source, state = self._mirrored(states) or (source, state)
-        state = state._replace(
-            requests=frozenset().union(*(one.requests for one in states)),
-            calls=any(one.calls for one in states),
-        )
-        told = max([state.told, *(one.told for one in states if one.done == state.done)])
-        is_everywhere = all(one.has_state and one.done == state.done and not one.stale for one in states)
-        outcome = state.outcome if state.has_state else None
-        return source, state._replace(outcome=outcome, is_everywhere=is_everywhere, told=told)
+        return source, agreed(state, states)
 
     def _mirrored(self, states: list[State]) -> tuple[int, State] | None:
         """Return the rank that has the lost root's newest mirror, and that state; None where a snapshot is newer.

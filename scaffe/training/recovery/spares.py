@@ -55,7 +55,6 @@ class ShrinkWithSpares(Shrink):
 
     _name = ""  # of the part of the job that this rank does
     _found_lost: list[LostRank] | None = None  # by a spare, as it took a place
-    _fills = False  # whether the ranks recover for spares to take places, without another loss
 
     def begin(self) -> None:
         """Make spares of the launch's last ranks, unless there are some. Collective."""
@@ -114,11 +113,6 @@ class ShrinkWithSpares(Shrink):
         found, self._found_lost = self._found_lost, None
         return super()._leave_lost() if found is None else found
 
-    def _check_false_alarm(self) -> None:
-        """Raise RanksLostError after too many false alarms; that spares take places is none."""
-        if not self._fills:
-            super()._check_false_alarm()
-
     def _shrink(self) -> list[LostRank]:
         """Go on with the ranks that are left, and with spares; return those that are not. Collective."""
         lost = super()._shrink()
@@ -132,7 +126,7 @@ class ShrinkWithSpares(Shrink):
         if not any(joined):
             raise RanksLostError("all ranks are lost but spares that have taken places, which have no state yet")
         source = joined.index(True)
-        mine = Briefing(job.seed, job.origin, job.choices, self._name, self._false_alarms)
+        mine = Briefing(job.seed, job.origin, job.choices, self._name, self._false_alarms.count)
         briefing = cast(Briefing, world.bcast(mine if world.rank == source else None, source))
         if not has_joined:
-            job.seed, job.origin, job.choices, self._name, self._false_alarms = briefing
+            job.seed, job.origin, job.choices, self._name, self._false_alarms.count = briefing

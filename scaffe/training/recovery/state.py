@@ -5,6 +5,7 @@ State is what ranks tell each other in a recovery, and what a mirror carries. It
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -68,3 +69,20 @@ class Mark(NamedTuple):
 def on_its_way(state: State, mark: Mark) -> tuple[State, Mark]:
     """Return what is sent with a mirror's state."""
     return state, mark._replace(statistics=on_host(mark.statistics))
+
+
+def furthest(states: Sequence[State]) -> int:
+    """Return the rank whose state counts: the lowest of those that have done most, if any has the state of them."""
+    return max(range(len(states)), key=lambda rank: (states[rank].has_state, states[rank].done, -rank))
+
+
+def agreed(counts: State, states: Sequence[State]) -> State:
+    """Return what all ranks, of these states, take over from the one that counts."""
+    told = max([counts.told, *(one.told for one in states if one.done == counts.done)])
+    return counts._replace(
+        requests=frozenset().union(*(one.requests for one in states)),
+        calls=any(one.calls for one in states),
+        outcome=counts.outcome if counts.has_state else None,
+        is_everywhere=all(one.has_state and one.done == counts.done and not one.stale for one in states),
+        told=told,
+    )

@@ -12,10 +12,10 @@ from scaffe.errors import RanksLostError
 from scaffe.parallel.run import Run
 from scaffe.training.parts import Parts
 from scaffe.training.recovery.phase import Phase
-from scaffe.training.recovery.ranks_left import check_left
+from scaffe.training.recovery.ranks_left import FalseAlarms, check_left
 from scaffe.training.recovery.rollback import Rollback
 from scaffe.training.recovery.shrink import Shrink
-from scaffe.training.recovery.state import Mark, Outcome, State
+from scaffe.training.recovery.state import Mark, Outcome, State, agreed, furthest
 
 SHRINKS = Run(on_rank_loss="shrink", min_ranks=2)
 
@@ -29,10 +29,8 @@ def state(done: int = 4, has_state: bool = True, **fields) -> State:
 
 def decided(*states: State) -> tuple[int, State]:
     """Return what ranks of these states agree on."""
-    world = SimpleNamespace(allgather=lambda mine: [*states])
-    shrink = Shrink(world, SHRINKS)
-    shrink._mirrored = lambda states: None
-    return shrink._decide(states[0])
+    source = furthest(states)
+    return source, agreed(states[source], states)
 
 
 @pytest.mark.parametrize(
@@ -161,11 +159,11 @@ def test_what_any_rank_has_displayed_of_the_iteration_that_counts_is_not_display
 
 
 def test_a_fourth_loss_of_no_rank_ends_the_run() -> None:
-    shrink = Shrink(SimpleNamespace(noticed="a socket"), SHRINKS)
+    alarms, world = FalseAlarms(), SimpleNamespace(noticed="a socket")
     for _ in range(3):
-        shrink._check_false_alarm()
+        alarms.check(world)
     with pytest.raises(RanksLostError, match="MPI reported a lost rank 4 times, but none is lost"):
-        shrink._check_false_alarm()
+        alarms.check(world)
 
 
 def test_a_rank_breaks_off_all_that_is_under_way() -> None:
