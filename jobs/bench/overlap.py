@@ -5,12 +5,13 @@
 
 With a profile layers take its times (scaffe's replay). `flops:RATE` makes a profile from the layers' operations at RATE
 a second, backward twice the forward; `share:S` first measures SC-B's messages without computing, and sets the RATE at
-which they take the share S of an iteration. With `real` the CPU computes. --width W gives layers W times as many
+which they take the share S of an iteration; `ratio:R` first measures the last of --runs without computing, and sets the
+RATE at which that takes R times as long as computing. With `real` the CPU computes. --width W gives layers W times as many
 outputs: W squared times the bytes and operations, in the net's proportions. Rows:
 
 - computing alone: one rank without others, with its update,
-- communicating alone: SC-OBR without computing and updates, and the same by allreduce if a workflow uses it,
-- each workflow.
+- communicating alone: SC-OBR without computing and updates, and the same by allreduce or in slices if a workflow uses it,
+- each workflow. "DDP's form" is an allreduce under the backward pass in buckets of 25 MB, as PyTorch's DDP has.
 
 Columns:
 
@@ -49,6 +50,7 @@ from scaffe.parallel.run import Run
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Workflow, WorkflowParts
 from scaffe.parallel.world import World, open_world
+from scaffe.setting import parse_bytes
 from scaffe.tools import benchmark
 from scaffe.training.replay import Profile, Replay, load
 from scaffe.training.solver import Solver
@@ -66,17 +68,30 @@ RUNS = {
     "allreduce:auto": Run("SC-OBR", "allreduce", reduce="auto", drive="helper"),
     "allreduce:auto:hook": Run("SC-OBR", "allreduce", reduce="auto", drive="hook"),
 }
-OTHERS = {  # other systems' exchanges: only where --runs names them
+OTHERS = {  # other systems' exchanges, and other owners: only where --runs names them
     "SC-B:binomial": Run(reduce="binomial"),
     "SC-B:flat": Run(reduce="flat"),  # of a parameter server: all gradients to the root, all parameters from it
     "SC-B:halving": Run(sync="allreduce", reduce="halving"),
     "SC-B:ring": Run(sync="allreduce", reduce="ring"),
     "SC-OBR:ring": Run("SC-OBR", "allreduce", reduce="ring", drive="helper"),
+    "DDP's form": Run("SC-OBR", "allreduce", reduce="auto", drive="helper", bucket_bytes="25M"),
+    "DDP's form:bf16": Run(
+        "SC-OBR", "allreduce", reduce="auto", drive="helper", bucket_bytes="25M", gradient_numbers="bf16"
+    ),
+    "spread": Run("SC-OBR", reduce="auto", drive="helper", owners="spread"),
+    "slices": Run("SC-OBR", reduce="auto", drive="helper", owners="slices"),
+    "slices:hook": Run("SC-OBR", reduce="auto", drive="hook", owners="slices"),
+    "slices:bf16": Run("SC-OBR", reduce="auto", drive="helper", owners="slices", gradient_numbers="bf16"),
+    "allreduce:bf16": Run("SC-OBR", "allreduce", reduce="auto", drive="helper", gradient_numbers="bf16"),
 }
 KNOWN = RUNS | OTHERS
 
 ALONE = "computing alone"
-TALKING = {"reduce-bcast": "communicating alone", "allreduce": "allreduce alone"}
+TALKING = {  # by the collective that sums gradients: the row without computing, and the run it has
+    "reduce": ("communicating alone", "SC-OBR:auto"),
+    "allreduce": ("allreduce alone", "allreduce:auto"),
+    "reduce_scatter": ("slices alone", "slices"),
+}
 
 
 class Round(NamedTuple):
@@ -118,7 +133,18 @@ def rate_of_share(share: float, solver: Solver, exchange: Steps, a: argparse.Nam
     both = {ALONE: steady(solver, alone(solver), a.iterations), "SC-B:auto": exchange}
     rounds = measure(solver.world, {name: without_computing(solver, step) for name, step in both.items()}, a)
     computing = computing_of_share(share, *(1e-3 * middle(each) for each in rounds.values()))
-    return sum(map(sum, by_operations(solver.net, 1.0).layers.values())) / computing
+    return operations(solver.net) / computing
+
+
+def rate_of_ratio(ratio: float, solver: Solver, exchange: Steps, a: argparse.Namespace) -> float:
+    """Return the operations a second at which the messages of `exchange` alone take `ratio` of computing alone."""
+    rounds = measure(solver.world, {"": without_computing(solver, exchange)}, a)
+    return operations(solver.net) * ratio / (1e-3 * middle(rounds[""]))
+
+
+def operations(net: Net) -> float:
+    """Return the operations of a forward and a backward pass, the backward twice the forward."""
+    return sum(map(sum, by_operations(net, 1.0).layers.values()))
 
 
 def alone(solver: Solver) -> Workflow:
@@ -134,7 +160,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("net", help="of the model zoo")
     parser.add_argument("--batch", type=int, default=32, help="samples of each rank (default: %(default)s)")
     parser.add_argument(
-        "--profile", default="flops:5e12", help="FILE.json, real, flops:RATE or share:S (default: %(default)s)"
+        "--profile", default="flops:5e12", help="FILE.json, real, flops:RATE, share:S or ratio:R (default: %(default)s)"
     )
     parser.add_argument("--width", type=float, default=1.0, help="of the layers (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each row (default: %(default)s)")
@@ -161,13 +187,19 @@ def main() -> None:
     solver = make_solver(world, narrowed(zoo(a.net, a.batch), a.width))
 
     def make(name: str, update: Callable[[Bucket], None] = solver.parts.update) -> Steps:
-        run = replace(KNOWN[name], bucket_bytes=a.bucket_bytes)
+        own = KNOWN[name].bucket_bytes
+        narrower = str(round(parse_bytes(own) * a.width**2))  # as many buckets as the whole net has
+        run = replace(KNOWN[name], bucket_bytes=a.bucket_bytes if own == Run.bucket_bytes else narrower)
         given = world, solver.parts.collectives, solver.net, update, solver.parts.rule
         return steady(solver, make_workflow(run, *given), a.iterations)
 
+    names = a.runs.split(",") if a.runs else list(RUNS)
     if a.profile.startswith("share:"):
         share = float(a.profile.removeprefix("share:"))
         a.profile = f"flops:{rate_of_share(share, solver, make('SC-B:auto'), a):.6g}"
+    if a.profile.startswith("ratio:"):
+        ratio = float(a.profile.removeprefix("ratio:"))
+        a.profile = f"flops:{rate_of_ratio(ratio, solver, make(names[-1], lambda bucket: None), a):.6g}"
     if a.profile != "real":
         flops = a.profile.removeprefix("flops:")
         profile = by_operations(solver.net, float(flops)) if flops != a.profile else load(a.profile)
@@ -176,14 +208,13 @@ def main() -> None:
     if a.link_rate:
         text = link_rate(solver, measure(world, rows, a)[ALONE])
     elif a.pairs:
-        names = a.runs.split(",") if a.runs else ["SC-B:auto", "SC-OBR:auto"]
+        names = names if a.runs else ["SC-B:auto", "SC-OBR:auto"]
         rounds = measure(world, {name: make(name) for name in names}, a, a.pairs)
         text = f"{about(world.size, a, solver)}\n{pairs(*rounds.items())}"
     else:
-        names = a.runs.split(",") if a.runs else list(RUNS)
-        for sync in () if a.no_talking else dict.fromkeys(KNOWN[name].sync for name in names):
-            how = "SC-OBR:auto" if sync == "reduce-bcast" else "allreduce:auto"
-            rows[TALKING[sync]] = without_computing(solver, make(how, lambda bucket: None))
+        for what in () if a.no_talking else dict.fromkeys(KNOWN[name].collective for name in names):
+            row, how = TALKING[what]
+            rows[row] = without_computing(solver, make(how, lambda bucket: None))
         rows |= {name: make(name) for name in names}
         text = table(world.size, a, solver, measure(world, rows, a))
     if world.is_root:
@@ -258,7 +289,7 @@ def table(ranks: int, a: argparse.Namespace, solver: Solver, rounds: Rounds) -> 
         busy, sums, rest = (median(of) for of in zip(*(one[1:] for one in each), strict=True))
         line = f"{name:24}{ms[name]:9.1f}{least:9.1f}{most:9.1f}{busy:7.0%}{sums:9.1f}{rest:9.1f}{ms[name] / base:9.2f}"
         if name in KNOWN:
-            talking, rate = ms.get(TALKING[KNOWN[name].sync], np.nan), 1e3 * ranks * a.batch / ms[name]
+            talking, rate = ms.get(TALKING[KNOWN[name].collective][0], np.nan), 1e3 * ranks * a.batch / ms[name]
             line += f"{ms[name] / np.maximum(ms[ALONE], talking):11.2f}{rate:11.1f}"
             line += f"{(ms[ALONE] + talking - ms[name]) / talking:8.0%}"
         lines.append(line)

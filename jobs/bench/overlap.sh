@@ -3,10 +3,11 @@
 # overlap.sh real [NET ...]             2 nodes, the CPU computes, messages take half of SC-B's iteration
 # overlap.sh simulated NODES RATE NET   what workflows take, and what scaffe simulate says, by the links' measured times
 # overlap.sh pairs [NET ...]            SC-OBR and SC-B in 20 pairs, 2 ranks of this machine
-# overlap.sh ddp PYTHON [NET ...]       2 nodes at 1, 2 and 4 Gbit/s, and PyTorch DDP in another interpreter
+# overlap.sh owners NODES [NET ...]     slices and DDP's form where communicating takes 0.8, 1.0, 1.2 of computing
+# overlap.sh ddp PYTHON [NET ...]       2 nodes at 1 and 2 Gbit/s (RATES), and PyTorch DDP in another interpreter
 #
-# Nodes are emulated (jobs/lab/netlab.sh), one rank each. In replay layers take the times of a GPU of 5 TFLOP/s; in the
-# other modes each rank has a core. ARGS="..." adds options of jobs/bench/overlap.py. Needs root, and an environment
+# Nodes are emulated (jobs/lab/netlab.sh), one rank each. In replay layers take the times of a GPU of 5 TFLOP/s, with
+# owners those that messages ask for, of nets with a quarter of the bytes; in the other modes each rank has a core. ARGS="..." adds options of jobs/bench/overlap.py. Needs root, and an environment
 # with Open MPI: $SCAFFE_VENV, or the .venv that jobs/test.sh makes. PYTHON needs torch, mpi4py and scaffe's
 # requirements.
 # Rows are medians over the turns of one run; other work on the machine distorts them.
@@ -62,16 +63,28 @@ pairs() {
   done
 }
 
+owners() { # owners NODES NET...
+  local net ratio
+  up "$1" 400mbit
+  for net in "${@:2}"; do
+    for ratio in 1.0 0.8 1.2; do
+      echo "Communicating alone takes $ratio of computing"
+      overlap "$net" --width 0.5 --bucket-bytes 1M --profile "ratio:$ratio" --rounds 3 --runs "slices,DDP's form"
+    done
+  done
+}
+
 ddp() { # ddp PYTHON NET...
   local python=$1 net rate
   shift
-  for rate in 1gbit 2gbit 4gbit; do
+  for rate in ${RATES:-1gbit 2gbit}; do
     up 2 "$rate"
     for net; do
       echo "Links of $rate"
-      overlap "$net" --batch "$(batch "$net")" --profile real --pin --runs 'SC-B:auto,SC-OBR:auto,SC-OBR:auto:hook'
+      overlap "$net" --batch "$(batch "$net")" --profile real --pin \
+        --runs 'SC-OBR:auto,slices,slices:hook,allreduce:auto,slices:bf16,allreduce:bf16'
       quietly $lab run openmpi 1 "$python" jobs/bench/ddp.py "$net" --batch "$(batch "$net")" --pin --interface eth0 \
-        --master 10.77.0.1
+        --master 10.77.0.1 --hook none,bf16
     done
   done
 }
@@ -83,6 +96,11 @@ case ${1:-} in
     shift && simulated "$@"
     ;;
   pairs) shift && pairs "${@:-lenet}" ;;
+  owners)
+    : "${2:?usage: overlap.sh owners NODES [NET ...]}"
+    shift
+    if [ $# -gt 1 ]; then owners "$@"; else owners "$1" alexnet resnet50; fi
+    ;;
   ddp)
     : "${2:?usage: overlap.sh ddp PYTHON [NET ...]}"
     shift
