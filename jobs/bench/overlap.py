@@ -6,11 +6,12 @@
 With a profile layers take its times (scaffe's replay). `flops:RATE` makes a profile from the layers' operations at RATE
 a second, backward twice the forward; `share:S` first measures SC-B's messages without computing, and sets the RATE at
 which they take the share S of an iteration; `ratio:R` first measures the last of --runs without computing, and sets the
-RATE at which that takes R times as long as computing. With `real` the CPU computes. --width W gives layers W times as many
-outputs: W squared times the bytes and operations, in the net's proportions. Rows:
+RATE at which that takes R times as long as computing. With `real` the CPU computes. --width W gives layers W times as
+many outputs: W squared times the bytes and operations, in the net's proportions. Rows:
 
 - computing alone: one rank without others, with its update,
-- communicating alone: SC-OBR without computing and updates, and the same by allreduce or in slices if a workflow uses it,
+- communicating alone: SC-OBR without computing and updates, and the same by allreduce or in slices if a workflow has
+  them,
 - each workflow. "DDP's form" is an allreduce under the backward pass in buckets of 25 MB, as PyTorch's DDP has.
 
 Columns:

@@ -239,17 +239,17 @@ def page() -> Iterator[str]:
     yield "\nRanks on one machine are its cores. A bucket for each layer is S-Caffe's own (section 4.2): on its cluster"
     yield "the whole gain is the buckets', since the same design in buckets of 16 MB takes as long as the best."
     yield "\n## Updates that are divided over the ranks, and gradients in bf16\n"
-    yield "| system, net, images a rank | machine, ranks | computing, ms | undivided, ms | best, ms | in bf16, ms | gain |"
+    yield "| system, net, images a rank | machine, ranks | computing, ms | undivided | best | in bf16, ms | gain |"
     yield "|---|---|---|---|---|---|---|"
     for one in rows():
         if "bf16" in (ms := one["ms"]):
             numbers = " | ".join(f"{ms[name]:.4g}" for name in ("computing", "undivided", "best", "bf16"))
             yield f"| {name_of(one)} | {numbers} | {ms['undivided'] / ms['bf16']:.3g} |"
     yield "\nUndivided: the root updates all parameters, or every rank does. The best lets each rank have its slice too"
-    yield "(`--owners slices`), and in bf16 gradients travel so (`--gradient-numbers bf16`). scaffe has both on CPUs and not"
+    yield "(`--owners slices`), and in bf16 gradients travel so (`--gradient-numbers bf16`). scaffe has both on CPUs, not"
     yield "yet on GPUs. The gain is that of both over neither."
     yield "\n## NCCL as a rival, on `ndr`\n"
-    yield "| system, net, images a rank | machine, ranks | nothing hidden, ms | best, ms | all ranks send, ms | NCCL, ms |"
+    yield "| system, net, images a rank | machine, ranks | nothing hidden, ms | best | all ranks send | NCCL, ms |"
     yield "|---|---|---|---|---|---|"
     for one in rows():
         if "NCCL" in one["over"]:
@@ -258,7 +258,7 @@ def page() -> Iterator[str]:
                 f"{ms['NCCL']:.4g}: {over.words()} of the best |"
             )
     yield "\nThe best has one rank of a node that sends. Where all ranks send, each has its part of the node's sum, as"
-    yield "scaffe does in host memory and not yet on GPUs. AlexNet's rows stand for NUMA-Caffe too, which has the same net."
+    yield "scaffe does in host memory, not yet on GPUs. AlexNet's rows stand for NUMA-Caffe too, which has the same net."
     yield SENTENCES.rstrip()
 
 
