@@ -246,8 +246,8 @@ def page() -> Iterator[str]:
             numbers = " | ".join(f"{ms[name]:.4g}" for name in ("computing", "undivided", "best", "bf16"))
             yield f"| {name_of(one)} | {numbers} | {ms['undivided'] / ms['bf16']:.3g} |"
     yield "\nUndivided: the root updates all parameters, or every rank does. The best lets each rank have its slice too"
-    yield "(`--owners slices`), and in bf16 gradients travel so (`--gradient-numbers bf16`). scaffe has both on CPUs, not"
-    yield "yet on GPUs. The gain is that of both over neither."
+    yield "(`--owners slices`), and in bf16 gradients travel so (`--gradient-numbers bf16`). scaffe has both on CPUs,"
+    yield "not yet on GPUs. The gain is that of both over neither."
     yield "\n## NCCL as a rival, on `ndr`\n"
     yield "| system, net, images a rank | machine, ranks | nothing hidden, ms | best | all ranks send | NCCL, ms |"
     yield "|---|---|---|---|---|---|"
@@ -258,7 +258,7 @@ def page() -> Iterator[str]:
                 f"{ms['NCCL']:.4g}: {over.words()} of the best |"
             )
     yield "\nThe best has one rank of a node that sends. Where all ranks send, each has its part of the node's sum, as"
-    yield "scaffe does in host memory, not yet on GPUs. AlexNet's rows stand for NUMA-Caffe too, which has the same net."
+    yield "scaffe does in host memory, not yet on GPUs. AlexNet's rows stand for NUMA-Caffe too: it has the same net."
     yield SENTENCES.rstrip()
 
 
