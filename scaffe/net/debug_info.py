@@ -9,15 +9,28 @@ from __future__ import annotations
 import logging
 from math import nan, sqrt
 from threading import current_thread
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from scaffe.blob import Blob, Values, on_host
+from scaffe.blobs.packed import ParameterBlob
+from scaffe.engine import Engine
 from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
 from scaffe.monitor.spans import instance_of
-from scaffe.net.built_net import BuiltNet
+from scaffe.net.graph import LayerNode
+
+
+class LoggedNet(Protocol):
+    """A scaffe.Net, as far as these lines are about it."""
+
+    engine: Engine
+    layers: list[Layer]
+    nodes: list[LayerNode]
+    bottoms: list[list[Blob]]
+    tops: list[list[Blob]]
+    parameters: list[ParameterBlob]
 
 
 def is_shown() -> bool:
@@ -48,7 +61,7 @@ class DebugInfo:
     the root solver.
     """
 
-    def __init__(self, net: BuiltNet):
+    def __init__(self, net: LoggedNet):
         self._net = net
         self._sums: dict[int, list[float]] | None = None  # by parameter: those of a backward pass from the last layer
 

@@ -1,5 +1,6 @@
 """From a NetParameter to the plan of a net: pure passes over its list of layers.
 
+asked_state    which layers are wanted
 filter_layers  keep the layers whose include and exclude rules meet the state (phase, level, stages)
 labels         a text for each layer by which it differs from all others: its name, numbered where several have it
 insert_splits  insert a Split layer after each top with several users, so that each top has one user
@@ -7,6 +8,7 @@ made_by        which layer makes a layer's bottom, Splits left out
 need_backward  which layers and bottoms take part in the backward pass
 followers      which layers come right behind another, so that an engine may compute both at once
 joins          which layers with several bottoms come right behind another
+outputs        the blobs that nobody uses
 """
 
 from __future__ import annotations
@@ -19,6 +21,21 @@ from itertools import count
 from scaffe.errors import NetError
 from scaffe.near import near
 from scaffe.proto import LayerParameter, NetParameter, NetState, NetStateRule, Phase
+
+AUTOMATIC = "(automatic)"  # Caffe's name of a top that the prototxt leaves out
+
+
+def asked_state(param: NetParameter, phase: int, level: int | None, stages: Sequence[str]) -> NetState:
+    """Return which layers are wanted: those of the phase, and of level and stages that are given, or the net's own."""
+    if isinstance(stages, str):
+        raise NetError(f"stages must be a list of names, got '{stages}'")
+    state = NetState()
+    state.CopyFrom(param.state)
+    state.phase = phase  # type: ignore[assignment]
+    if level is not None:
+        state.level = level
+    state.stage.extend(stages or ())
+    return state
 
 
 def filter_layers(net: NetParameter, state: NetState) -> NetParameter:
@@ -230,3 +247,11 @@ def joins(layers: Sequence[LayerParameter]) -> dict[int, tuple[int, int]]:
             found.update({makers[name]: (j, k) for k, name in enumerate(layer.bottom)})
         makers.update((name, j) for name in layer.top)
     return {i: join for i, join in found.items() if len(layers[i].top) == 1}
+
+
+def outputs(nodes: Sequence[LayerNode]) -> list[str]:
+    """Return the blobs that nobody uses after they are made, in Caffe's order: by name."""
+    unused: set[str] = set()
+    for node in nodes:
+        unused = (unused - set(node.bottoms)) | set(node.tops)
+    return sorted(unused - {AUTOMATIC})

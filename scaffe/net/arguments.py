@@ -1,0 +1,68 @@
+"""Arguments: what Net is called with, as pycaffe and scaffe allow it, made one form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from scaffe import defaults
+from scaffe.compute import Compute
+from scaffe.context import TEST, TRAIN, Context
+from scaffe.devices.choices import Choices
+from scaffe.devices.gpu import Gpu
+from scaffe.errors import CallError
+from scaffe.proto import NetParameter
+
+Model = str | os.PathLike[str] | NetParameter
+
+
+def own_context(phase: int, compute: Compute, allow_python_layers: bool) -> Context:
+    """Return the context of a net that is not given one, with the default seed."""
+    return Context(
+        phase,
+        defaults.get_defaults().seed or 0,
+        compute=replace(compute, allow_python_layers=compute.allow_python_layers or allow_python_layers),
+        choices=Choices(compute.plan, compute.plan_seconds),
+    )
+
+
+def with_engine(engine: str, other: object, gpu: Gpu | None) -> tuple[Compute, Gpu | None]:
+    """Return how a net computes by the defaults, but for its engine, and its GPU."""
+    if other is not None:
+        raise CallError(f"engine={engine!r} beside a compute or a context; write compute=Compute(engine={engine!r})")
+    compute, gpu = defaults.chosen(None, gpu)
+    return replace(compute, engine=engine), gpu
+
+
+def positional(args: Sequence[Any], named: Mapping[str, object]) -> dict[str, Any]:
+    """Return positional arguments by name. Raise CallError for one too many, or one that is also in `named`."""
+    paths = [isinstance(arg, (str, os.PathLike)) for arg in args[:2]]
+    names = ["phase", "level", "stages", "weights"]
+    if any(paths):  # Net(file, weights, phase), or the other way round
+        names = ["weights", "phase"] if paths[0] else ["phase", "weights"]
+    twice = [name for name in names[: len(args)] if named[name] is not None]
+    if len(args) > len(names) or twice:
+        again = "".join(f"; '{name}' twice" for name in twice)
+        raise CallError(f"a net takes a file, {', '.join(names)}; got {len(args)} of these{again}")
+    return dict(zip(names, args, strict=False))
+
+
+def checked_model(file: object, model: object) -> Model:
+    """Return what a net is built from. Raise CallError for what is no path and no NetParameter."""
+    found = model if file is None else file
+    if isinstance(found, str) and "\n" in found:
+        raise CallError("a net needs the path of a prototxt, got its text: write it to a file, or give a NetParameter")
+    if not isinstance(found, (str, os.PathLike, NetParameter)):
+        raise CallError(f"a net needs network_file, the path of a prototxt or a NetParameter, got {found!r}")
+    return found
+
+
+def checked_phase(phase: object) -> int:
+    """Return a phase. Raise CallError for what is none."""
+    if phase is None:
+        raise CallError("a net needs a phase: scaffe.TRAIN or scaffe.TEST")
+    if phase not in (TRAIN, TEST):
+        raise CallError(f"phase must be scaffe.TRAIN ({TRAIN}) or scaffe.TEST ({TEST}), got {phase!r}")
+    return TRAIN if phase == TRAIN else TEST
