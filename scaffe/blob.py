@@ -314,6 +314,13 @@ class Blob:
             self.values.take(array)
         return array
 
+    def release_diff(self) -> None:
+        """Give up the gradient. One that a user holds stays, in memory of its own."""
+        if self.held.holds(self, "diff_array"):
+            self.own("diff_array")
+        else:
+            self.diff_values.release()
+
     @property
     def diff_array(self) -> Any:
         """The gradient where the layers compute, in C order."""

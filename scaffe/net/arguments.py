@@ -12,25 +12,45 @@ from scaffe.compute import Compute
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.devices.choices import Choices
 from scaffe.devices.gpu import Gpu
-from scaffe.errors import CallError
-from scaffe.proto import NetParameter
+from scaffe.errors import CallError, NetError
+from scaffe.layers.layer import check_types
+from scaffe.net.graph import asked_state, filter_layers, insert_splits
+from scaffe.proto import NetParameter, numbers, strings
+from scaffe.proto.files import read_net
+from scaffe.setting import check_record
 
 Model = str | os.PathLike[str] | NetParameter
 
 
-def own_context(phase: int, compute: Compute, allow_python_layers: bool) -> Context:
-    """Return the context of a net that is not given one, with the default seed."""
-    return Context(
-        phase,
+def context_of(
+    context: Context | None, phase: object, compute: Compute | None, gpu: Gpu | None, allow_python_layers: bool
+) -> tuple[Context, Gpu | None]:
+    """Return a net's context, if it is not given one with the default seed, and its GPU.
+
+    Raise CallError for what is no phase.
+    """
+    if context is not None:
+        return context, gpu
+    which = checked_phase(phase)
+    found, gpu = defaults.chosen(compute, gpu)
+    own = Context(
+        which,
         defaults.get_defaults().seed or 0,
-        compute=replace(compute, allow_python_layers=compute.allow_python_layers or allow_python_layers),
-        choices=Choices(compute.plan, compute.plan_seconds),
+        compute=replace(found, allow_python_layers=found.allow_python_layers or allow_python_layers),
+        choices=Choices(found.plan, found.plan_seconds),
     )
+    return own, gpu
 
 
-def with_engine(engine: str, other: object, gpu: Gpu | None) -> tuple[Compute, Gpu | None]:
-    """Return how a net computes by the defaults, but for its engine, and its GPU."""
-    if other is not None:
+def with_engine(
+    engine: str | None, compute: Compute | None, context: Context | None, gpu: Gpu | None
+) -> tuple[Compute | None, Gpu | None]:
+    """Return how a net computes, as given, or by the defaults but for its engine, and its GPU. Raise CallError."""
+    if compute is not None:
+        check_record("compute", compute, Compute)
+    if engine is None:
+        return compute, gpu
+    if compute is not None or context is not None:
         raise CallError(f"engine={engine!r} beside a compute or a context; write compute=Compute(engine={engine!r})")
     compute, gpu = defaults.chosen(None, gpu)
     return replace(compute, engine=engine), gpu
@@ -66,3 +86,14 @@ def checked_phase(phase: object) -> int:
     if phase not in (TRAIN, TEST):
         raise CallError(f"phase must be scaffe.TRAIN ({TRAIN}) or scaffe.TEST ({TEST}), got {phase!r}")
     return TRAIN if phase == TRAIN else TEST
+
+
+def wanted_layers(model: Model, phase: int, level: int | None, stages: Sequence[str]) -> NetParameter:
+    """Return the layers that a phase, level and stages select, with Splits inserted. Raise NetError, PrototxtError."""
+    param = model if isinstance(model, NetParameter) else read_net(model)
+    numbers.check(param, NetError)
+    strings.check(param, NetError)
+    kept = filter_layers(param, asked_state(param, phase, level, stages))
+    if not isinstance(model, NetParameter):
+        check_types(kept.layer, model)
+    return insert_splits(kept, param)

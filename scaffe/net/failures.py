@@ -29,3 +29,14 @@ def fullest(bottoms: Sequence[Sequence[Blob]], tops: Sequence[Sequence[Blob]]) -
     """Return the number of the layer whose blobs have the most elements."""
     counts = [sum(blob.count for blob in (*bottom, *top)) for bottom, top in zip(bottoms, tops, strict=True)]
     return counts.index(max(counts))
+
+
+def begin_pass(
+    layers: Sequence[Layer], bottoms: Sequence[Sequence[Blob]], tops: Sequence[Sequence[Blob]], engine: Engine
+) -> None:
+    """Let an engine begin a pass. Without memory, the error names the layer whose blobs have the most elements."""
+    try:
+        engine.begin_pass()
+    except MemoryError as error:
+        i = fullest(bottoms, tops)
+        raise located(error, layers[i], bottoms[i], tops[i], engine) from None
