@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
 from ctypes.util import find_library
 from functools import cache
@@ -20,7 +21,7 @@ from scaffe.errors import OnednnError
 PACKAGE, SONAME = "onednn-cpu-gomp", "libdnnl.so.3"
 INSTALL = f"pip install {PACKAGE} (x86-64), or set SCAFFE_DNNL to a libdnnl.so.3"
 INSTALL_OPENMP = "install GCC's OpenMP library: libgomp1 of Debian and Ubuntu, libgomp of others"
-OPENMP = 2  # in dnnl_version_t.cpu_runtime
+OPENMP, SYCL = 2, 512  # in dnnl_version_t.cpu_runtime
 
 STATUS = ("success", "out_of_memory", "invalid_arguments", "unimplemented", "last_impl_reached", "runtime_error",
           "not_required")  # fmt: skip
@@ -166,6 +167,8 @@ class Library:
             raise OnednnError(f"can't load oneDNN from {path}: it has no dnnl_version; {INSTALL}") from None
         if self.version.major != 3:
             raise OnednnError(f"{path} is oneDNN {self.release}, scaffe needs version 3; {INSTALL}")
+        if self.version.cpu_runtime == SYCL:  # a call returns before it has computed
+            raise OnednnError(f"{path} is oneDNN {self.release} on SYCL, scaffe needs one on OpenMP or TBB; {INSTALL}")
         try:
             self._declare()
         except AttributeError as error:
@@ -234,20 +237,30 @@ def dims(values: Any) -> Any:
 
 @cache
 def load() -> Library:
-    """Return the library: the file that SCAFFE_DNNL names, else the wheel's, else the system's.
+    """Return the library: the file that SCAFFE_DNNL names, else the newest of the wheel's and the system's.
 
     Raise OnednnError, which says what to install, where there is none.
     """
-    return Library(_find())
-
-
-def _find() -> str:
     if named := os.environ.get("SCAFFE_DNNL"):
-        return named
-    found = next(filter(Path.exists, _in_wheel()), None) or find_library("dnnl")
-    if not found:
+        return Library(named)
+    paths = [str(path) for path in _in_wheel() if path.exists()][:1]
+    paths += filter(None, [find_library("dnnl")])
+    if not paths:
         raise OnednnError(f"oneDNN is not installed; {INSTALL}")
-    return str(found)
+    return newest(paths)
+
+
+def newest(paths: Sequence[str]) -> Library:
+    """Return the library of the highest version; raise the first one's OnednnError where none can be used."""
+    found, errors = [], []
+    for path in paths:
+        try:
+            found.append(Library(path))
+        except OnednnError as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    return max(found, key=lambda one: (one.version.minor, one.version.patch))
 
 
 def _in_wheel() -> list[Path]:

@@ -102,6 +102,32 @@ def test_a_library_of_another_kind_is_refused(lookups):
         library.load()
 
 
+class Described:
+    """A library whose file name says its version: its path is "MINOR.PATCH", or "bad"."""
+
+    def __init__(self, path: str):
+        if path == "bad":
+            raise OnednnError("bad")
+        minor, patch = map(int, path.split("."))
+        self.path, self.version = path, library.Version(3, minor, patch)
+
+
+def test_the_newest_library_that_can_be_used_is_taken(lookups):
+    lookups.setattr(library, "Library", Described)
+    assert library.newest(["2.0", "bad", "13.1", "13.0"]).path == "13.1"
+    assert library.newest(["13.0", "2.9"]).path == "13.0"
+    with pytest.raises(OnednnError, match="bad"):
+        library.newest(["bad"])
+
+
+@needs_onednn
+def test_a_library_on_sycl_which_returns_before_it_has_computed_is_refused(lookups):
+    path = library.load().path
+    lookups.setattr(library, "SYCL", library.load().version.cpu_runtime)
+    with pytest.raises(OnednnError, match="on SYCL, scaffe needs one on OpenMP or TBB; pip install onednn-cpu-gomp"):
+        library.Library(path)
+
+
 @needs_onednn
 def test_auto_takes_onednn_and_says_so_once(lookups, caplog):
     with caplog.at_level(logging.INFO, "scaffe"):
