@@ -12,13 +12,15 @@ from collectives.codecs import CodecTransport
 from collectives.errors import AlgorithmError
 from collectives.execution.device.choice import DEVICE_CHUNK, INSTEAD, NCCL, DevicePlans
 from collectives.execution.device.nccl import NcclCommunicators
+from collectives.execution.execute import AHEAD, IN_FLIGHT, InFlight
 from collectives.execution.library import LibraryPlan
 from collectives.execution.node import NodeComm
 from collectives.execution.node_plans import LeaderBlocksPlan, LeaderPlan, NodeBlocksPlan, NodePlan, Root
 from collectives.execution.operations import OPERATIONS, Operation, is_half, operation
 from collectives.execution.plans import Plan, SchedulePlan
 from collectives.group import Group
-from collectives.schedules.algorithms import LEADERS, OTHERS, Choice, make_schedule, order_for
+from collectives.schedules.algorithms import DEPTH, LEADERS, OTHERS, Choice, make_schedule, order_for
+from collectives.schedules.registry import find
 from collectives.schedules.schedule import Schedule
 from collectives.verbs import VERBS, Verb, block_of, bounds_of, even_bounds
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collectives.execution.transport import Transport
 
 CHUNK = 60 << 10  # bytes: with its header below the 64 KiB up to which TCP transports send eagerly
+TOGETHER = 1 << 20  # bytes of the chunks that an algorithm may have under way at a time, as far as it can
 
 
 class Call(NamedTuple):
@@ -201,8 +204,10 @@ class PlanMaker:
         if name == "mpi":
             return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype), call.bounds(comm.size))
         chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
-        schedule = _schedule(call.what, name, group, call.elements, chunk, root, call.counts)
-        return SchedulePlan(schedule, comm, op, transport)
+        depth = max(DEPTH, min(find(name).most_depth, TOGETHER // chunk_bytes))
+        in_flight = InFlight(AHEAD, max(depth, IN_FLIGHT // chunk_bytes)) if depth > DEPTH else None
+        schedule = _schedule(call.what, name, group, call.elements, chunk, root, call.counts, depth)
+        return SchedulePlan(schedule, comm, op, transport, in_flight)
 
     def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
         """Return the plan in which each rank of a node carries its slice between the nodes."""
@@ -243,11 +248,14 @@ class PlanMaker:
 
 @lru_cache(maxsize=16)
 def _schedule(
-    what: str, name: str, group: Group, elements: int, chunk: int, root: int, counts: tuple[int, ...]
+    what: str, name: str, group: Group, elements: int, chunk: int, root: int, counts: tuple[int, ...], depth: int
 ) -> Schedule:
     """Return the schedule over a group; plans of equal calls, such as those of buckets of one length, share one."""
     order = order_for(name, group, root)
-    return make_schedule(what, name, group.size, elements, chunk=chunk, root=root, order=order, counts=counts or None)
+    counted = counts or None
+    return make_schedule(
+        what, name, group.size, elements, chunk=chunk, root=root, order=order, depth=depth, counts=counted
+    )
 
 
 def split(comm: MPI.Intracomm, color: int, key: int = 0) -> MPI.Intracomm:

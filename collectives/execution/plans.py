@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collectives.errors import RankLostError
-from collectives.execution.execute import Execution
+from collectives.execution.execute import Execution, InFlight
 from collectives.execution.line import Line
 from collectives.execution.node import Requests
 from collectives.execution.operations import Operation, wide
@@ -161,6 +161,11 @@ class Plan:
                 self._end()
         return self._steps is None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Return whether it was started and has not ended. Advances nothing; any thread may ask."""
+        return self._steps is not None
+
     def prepare(self) -> None:
         """Make `take` begin anew."""
         self._steps, self._waiting = self.steps(wait=False), None
@@ -214,9 +219,14 @@ class SchedulePlan(TransportPlan):
     """A schedule's steps, run by `Execution`."""
 
     def __init__(
-        self, schedule: Schedule, comm: MPI.Intracomm, op: Operation | None, transport: Transport | None = None
+        self,
+        schedule: Schedule,
+        comm: MPI.Intracomm,
+        op: Operation | None,
+        transport: Transport | None = None,
+        in_flight: InFlight | None = None,
     ):
-        self.schedule, self.comm, self.op = schedule, comm, op
+        self.schedule, self.comm, self.op, self._in_flight = schedule, comm, op, in_flight
         self._start, self._stop = schedule.result(comm.rank)
         steps = schedule.rank(comm.rank)
         first, last = extent_of_out(steps)
@@ -242,7 +252,7 @@ class SchedulePlan(TransportPlan):
         same = (one for one in self._executions.values() if one.start == start)
         if (found := next(same, None)) is not None:
             return found.over(own, out)
-        return Execution(self.schedule, self.comm, self.op, own, out, self.transport, start=start)
+        return Execution(self.schedule, self.comm, self.op, own, out, self.transport, self._in_flight, start)
 
     def _vectors(self, send: np.ndarray, recv: Array) -> tuple[Array, Array, int]:
         """Return the contribution, where sums are kept, and the element with which that begins.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.errors import AlgorithmError
 from collectives.schedules.levels import IN_TURN
-from collectives.schedules.registry import StepInputs, find, known
+from collectives.schedules.registry import Algorithm, StepInputs, find, known
 from collectives.schedules.schedule import Schedule
 from collectives.verbs import bounds_of, even_bounds, scheduled
 
 if TYPE_CHECKING:
     from collectives.group import Group
 
-DEPTH = 4  # chunks in scratch for each child: enough to hide an addition, few enough to stay in cache
+DEPTH = Algorithm.most_depth
 OTHERS = ("auto", "mpi", "slices", "nccl")  # names that a Communicator has besides schedules
 LEADERS = "leaders-"  # before a schedule's name, or mpi: each rank of a node carries its slice between nodes
 

@@ -40,6 +40,11 @@ class ExchangeSteps(ABC):
         """Return the number of ranks."""
         return len(self.order)
 
+    @property
+    def together(self) -> int:
+        """Return how many pieces a rank has sent before it waits for the first one of as many."""
+        return max(1, self.depth // 2)
+
     @abstractmethod
     def of(self, rank: int) -> list[Step]:
         """Return the steps of `rank`."""
@@ -56,6 +61,7 @@ class ExchangeAlgorithm(Algorithm):
     verbs = ("allreduce", "reduce_scatter", "allgather")
     between_nodes = verbs
     exchange: type[ExchangeSteps]
+    most_depth = 16  # a rank that is busy for some ms, as one that computes, then delays no other
     neighbours = False  # whether each rank sends to the next one only, so that one rank's data leaves a node
 
     def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> ExchangeSteps:

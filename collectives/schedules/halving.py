@@ -136,7 +136,7 @@ class HalvingSteps(ExchangeSteps):
     def _sum(self, writer: StepWriter, round: Round, whole: int, part: int) -> int:
         """Send from `whole`, add what comes to what is at `part`; return where that is then."""
         receives = [(k, peer, piece) for k, one in enumerate(round.receives) for peer, piece in self._cut([one])]
-        for send, receive in _in_turn(self._cut(round.sends), receives):
+        for send, receive in self._in_turn(self._cut(round.sends), receives):
             if send:
                 writer.send(self.order[send[0]], SUM, send[1], whole)
             if receive:
@@ -146,11 +146,15 @@ class HalvingSteps(ExchangeSteps):
 
     def _share(self, writer: StepWriter, round: Round) -> None:
         """Send this rank's sums to those that it had them from, and get the others' sums."""
-        for send, receive in _in_turn(self._cut(round.receives), self._cut(round.sends)):
+        for send, receive in self._in_turn(self._cut(round.receives), self._cut(round.sends)):
             if send:
                 writer.send(self.order[send[0]], SHARE, send[1], OUT)
             if receive:
                 writer.recv(self.order[receive[0]], SHARE, receive[1])
+
+    def _in_turn(self, sends: Sequence[Any], receives: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """Yield each send with a receive before it: `together` pieces are sent before the first is waited for."""
+        return zip_longest(sends, [*[None] * (self.together - 1), *receives])
 
     def _cut(self, transfers: Sequence[Passing]) -> list[tuple[int, Slice]]:
         """Return the pieces of transfers, with their peers."""
@@ -176,11 +180,6 @@ class HalvingSteps(ExchangeSteps):
             elif start < stop:
                 found.append((start, stop))
         return found
-
-
-def _in_turn(sends: Sequence[Any], receives: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield each send with the receive before it: a rank sends a piece before it waits for the one before."""
-    return zip_longest(sends, [None, *receives])
 
 
 @register

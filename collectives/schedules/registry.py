@@ -52,6 +52,7 @@ class Algorithm(ABC):
     verbs: tuple[str, ...] = ("reduce", "bcast", "allreduce")
     likely: Mapping[str, int] = {}  # by collective: the rank among those that may be fastest, from 0
     chunk_bytes: tuple[int, ...] = (16 << 10, 32 << 10, 60 << 10, 256 << 10, 1 << 20)  # the sizes that tuning tries
+    most_depth = 4  # chunks of scratch for each child: enough to hide an addition, few enough to stay in cache
     between_nodes: tuple[str, ...] = ()  # collectives for which it may be fastest between the leaders of nodes
 
     @property

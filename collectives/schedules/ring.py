@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 from math import ceil
+from typing import NamedTuple
 
 from collectives.schedules.exchange import SHARE, SUM, ExchangeAlgorithm, ExchangeSteps
 from collectives.schedules.registry import register
@@ -24,35 +25,55 @@ def ring(v: int, size: int, half: int) -> Iterator[tuple[int, int]]:
         yield give, (give - 1) % size
 
 
+class Sending(NamedTuple):
+    """A piece that is sent once receive number `after` has come; -1: at once."""
+
+    tag: int
+    piece: Slice
+    after: int
+
+
 class RingSteps(ExchangeSteps):
-    """Pieces of all blocks pass round the ring two by two, so that one is added while the next is in flight."""
+    """Pieces of all blocks pass round the ring, several at a time: some are in flight while another is added."""
 
     def of(self, rank: int) -> list[Step]:
-        """Return the steps of `rank`: one lap, of each half, for every two pieces of the blocks."""
+        """Return the steps of `rank`: one lap, of each half, for every few pieces of the blocks.
+
+        A lap's first pieces are sent while the last ones of the lap before are still in flight.
+        """
         v, writer = self.virtual[rank], StepWriter(self.depth)
         blocks = [self.pieces(block_of(other, self.bounds)) for other in self.order]
         cut = [list(each) for each in zip(*zip_longest(*blocks, fillvalue=EMPTY), strict=True)] or [[] for _ in blocks]
-        together = 2 if self.depth > 2 else 1
-        for first in range(0, len(cut[0]), together):
-            self._lap(writer, v, [block[first : first + together] for block in cut])
+        sends, receives = self._laps(v, cut)
+        places: list[int] = []  # of what has come
+        sent = 0
+        for i, (tag, piece, is_sum) in enumerate(receives):
+            while sent < min(len(sends), i + self.together) and sends[sent].after < i:
+                give = sends[sent]
+                self._send(writer, v, give.tag, give.piece, self._first if give.after < 0 else places[give.after])
+                sent += 1
+            places.append(self._receive(writer, v, tag, piece, is_sum))
         if self.size == 1 and self.elements and SUM in self.halves:
             writer.copy((0, self.elements))
         return writer.steps
 
-    def _lap(self, writer: StepWriter, v: int, cut: list[list[Slice]]) -> None:
-        """Send some pieces of each block all the way round; the first of them are sent before any is received."""
-        together = len(cut[0])
+    @property
+    def _first(self) -> int:
+        """Return where pieces are before their lap."""
+        return OWN if SUM in self.halves else OUT
+
+    def _laps(self, v: int, cut: list[list[Slice]]) -> tuple[list[Sending], list[tuple[int, Slice, bool]]]:
+        """Return what v sends, and what it receives with its tag and whether the result is a sum, in order."""
         rounds = [(half, *blocks) for half in self.halves for blocks in ring(v, self.size, half)]
-        sends = [(half, piece) for half, give, _ in rounds for piece in cut[give]]
-        receives = [(half, piece) for half, _, take in rounds for piece in cut[take]]
-        places = [OWN if SUM in self.halves else OUT] * together  # the place of the next piece to be sent
-        for send in sends[: together - 1]:
-            self._send(writer, v, *send, places[0])
-        for i, receive in enumerate(receives):
-            ahead = i + together - 1
-            if ahead < len(sends):
-                self._send(writer, v, *sends[ahead], places[ahead])
-            places.append(self._receive(writer, v, *receive, is_sum=i >= (self.size - 2) * together))
+        sends: list[Sending] = []
+        receives: list[tuple[int, Slice, bool]] = []
+        for first in range(0, len(cut[0]), self.together):
+            pieces = [block[first : first + self.together] for block in cut]
+            for i, (half, give, take) in enumerate(rounds):
+                come = len(receives) - len(pieces[give])
+                sends += [Sending(half, one, come + k if i else -1) for k, one in enumerate(pieces[give])]
+                receives += [(half, one, i >= self.size - 2) for one in pieces[take]]
+        return sends, receives
 
     def _send(self, writer: StepWriter, v: int, tag: int, piece: Slice, place: int) -> None:
         """Send a piece to the right neighbour, unless it is empty."""

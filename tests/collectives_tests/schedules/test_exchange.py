@@ -6,6 +6,7 @@ from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.exchange import SHARE, SUM, pieces
 from collectives.schedules.halving import blocks_of_rounds, cost, halving
 from collectives.schedules.ring import ring
+from collectives.schedules.schedule import StepKind
 from collectives.verbs import even_bounds
 
 
@@ -74,3 +75,19 @@ def test_pieces_cover_a_slice_in_order(start: int, stop: int, count: int) -> Non
 
 def test_blocks_of_fewer_elements_than_ranks() -> None:
     assert even_bounds(2, 4) == (0, 0, 1, 1, 2)
+
+
+@pytest.mark.parametrize("together", [1, 2, 8])
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_a_ring_has_the_same_number_of_pieces_in_flight_from_lap_to_lap(ranks: int, together: int) -> None:
+    laps = 3
+    schedule = make_schedule("allreduce", "ring", ranks, ranks * laps * together, chunk=1, depth=max(2, 2 * together))
+    for rank in range(ranks):
+        sent = came = 0
+        for step in schedule.rank(rank):
+            if step.kind is StepKind.SEND:
+                sent += 1
+            else:
+                assert sent == min(came + together, 2 * (ranks - 1) * laps * together)
+                came += 1
+        assert sent == came == 2 * (ranks - 1) * laps * together
