@@ -6,15 +6,18 @@ import atexit
 import importlib
 import os
 import socket
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import wraps
 from typing import Any, cast
 
+import numpy as np
 import torch.distributed as dist
 from mpi4py import MPI
 
 from collectives.errors import ArgumentError
+from collectives.progress import Pause
 from collectives.torch import ending
 from collectives.torch.messages import monitored_barrier
 from collectives.torch.presence import Presence
@@ -39,6 +42,7 @@ def register() -> None:
     by_environment = handlers["env"]
 
     def by_mpi(url: str, timeout: timedelta = dist.default_pg_timeout, **given: Any) -> Iterator[tuple[Any, int, int]]:
+        check_ranks(timeout)
         if all(name in os.environ for name in ADDRESS):
             yield from by_environment(url, timeout=timeout, **given)
         else:
@@ -75,6 +79,57 @@ def fill_environment() -> None:
             os.environ.setdefault("LOCAL_WORLD_SIZE", os.environ.get(size, "1"))
 
 
+def check_ranks(timeout: timedelta) -> None:
+    """Raise ArgumentError unless the environment numbers the ranks that MPI has started. Collective.
+
+    Raise DistBackendError where some don't come.
+    """
+    comm = StartedRanks.comm
+    size, rank = (_of_environment(name, instead) for name, instead in (("WORLD_SIZE", comm.size), ("RANK", comm.rank)))
+    if size != comm.size:
+        raise ArgumentError(_other_size(f"WORLD_SIZE is {size}", size))
+    ranks = np.empty(size, np.int64)
+    request, end = comm.Iallgather(np.array([rank]), ranks), time.monotonic() + timeout.total_seconds()
+    pause = Pause()
+    while not request.Test():
+        if time.monotonic() > end:
+            raise dist.DistBackendError(
+                f"init_process_group: rank {comm.rank} has waited {timeout.total_seconds():g} s for the {size} ranks "
+                "that MPI has started"
+            )
+        pause.after(False)
+    if sorted(ranks) != [*range(size)]:
+        raise ArgumentError(
+            f"init_process_group: RANK is {', '.join(map(str, ranks))} on the {size} ranks that MPI has started; "
+            "leave it unset, or give each its own"
+        )
+
+
+def _of_environment(name: str, instead: int) -> int:
+    """Return a number of the environment. Raise ArgumentError for what is none."""
+    given = os.environ.get(name, str(instead))
+    try:
+        return int(given)
+    except ValueError:
+        raise ArgumentError(f"init_process_group: {name} is '{given}', no number") from None
+
+
+def _other_size(asked: str, size: int) -> str:
+    """Return the error of a number of ranks that MPI has not started."""
+    started = StartedRanks.comm.size
+    advice = "start the program by mpirun" if size > started else "leave WORLD_SIZE unset, or start as many"
+    return f"init_process_group: {asked}, but MPI has started {started}; {advice}"
+
+
+def check_threads() -> None:
+    """Raise ArgumentError where MPI may not be called by the threads of the process groups."""
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise ArgumentError(
+            "init_process_group: the backend scaffe needs an MPI that was started with MPI_THREAD_MULTIPLE, "
+            "as mpi4py does unless its thread level is set"
+        )
+
+
 def meet(timeout: timedelta) -> tuple[Any, int, int]:
     """Return a store on rank 0, this rank and the number of ranks, as MPI has them. Collective."""
     comm, store, place = StartedRanks.comm, None, ("", 0)
@@ -86,17 +141,15 @@ def meet(timeout: timedelta) -> tuple[Any, int, int]:
     host, port = comm.bcast(place)
     if store is None:
         store = dist.TCPStore(host, port, comm.size, False, timeout, wait_for_workers=False)
-    return store, comm.rank, comm.size
+    return store, _of_environment("RANK", comm.rank), comm.size
 
 
 def make_group(given: Any, options: Any) -> MpiProcessGroup:
     """Return the process group that torch.distributed asks for. Collective over its ranks."""
+    check_threads()
     presence = Presence(given.store, given.group_rank, given.group_size)
     if StartedRanks.comm.size < given.group_size:
-        raise ArgumentError(
-            f"init_process_group: {given.group_size} ranks are asked for, "
-            f"but MPI has started {StartedRanks.comm.size}; start the program by mpirun"
-        )
+        raise ArgumentError(_other_size(f"{given.group_size} ranks are asked for", given.group_size))
     ranks = [int(one) for one in presence.meet(str(StartedRanks.comm.rank), given.timeout)]
     members = StartedRanks.comm.Get_group().Incl(ranks)
     comm = StartedRanks.comm.Create_group(members, sum(map(ord, given.group_id)) % TAG)

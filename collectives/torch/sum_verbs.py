@@ -53,7 +53,8 @@ class SumVerbs(GroupCalls):
         def job(work: CollectiveWork) -> None:
             with landing(tensor) as room:
                 array = flat(room)
-                plan = self.comm.plan("allreduce", array, array, op="mean", number=number, numbers=numbers, staged=True)
+                how = {"number": number, "numbers": numbers, "staged": True, "check": self._check}
+                plan = self.comm.plan("allreduce", array, array, op="mean", **how)
                 plan.start()
                 self._wait(work, PlanRequest(plan))
 
@@ -129,4 +130,4 @@ class PlanRequest:
 
     def wait(self, seconds: float) -> None:
         """Wait for its end. Raise WaitTimeout."""
-        PROGRESS.wait_until(lambda: self.plan._steps is None, self.plan, seconds)
+        PROGRESS.wait_until(lambda: not self.plan.is_under_way, self.plan, seconds)
