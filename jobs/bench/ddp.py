@@ -40,6 +40,7 @@ from scaffe.compute import Compute
 
 BUCKET = 25 << 18  # floats, DDP's default
 ALONE, TALKING, DDP, HOOKED = "computing alone", "communicating alone", "DDP", ", bf16"
+WARM = 3
 SIZES, COUNTS = "sizes", (1, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 18, 1 << 24)  # floats
 
 
@@ -128,13 +129,16 @@ def torch_bf16(group, bucket):  # PyTorch lets only GPUs take the hook by its ow
 
 
 def measure(rows: dict[str, Callable[[], None]], a: argparse.Namespace) -> dict[str, list[float]]:
-    """Return the last rank's ms an iteration for each round. Rows take turns; the first round is not counted."""
+    """Return the last rank's ms an iteration for each round. Rows take turns; the first round is not counted.
+
+    That has WARM iterations at least: DistributedDataParallel makes its buckets anew after the first one.
+    """
     spent: dict[str, list[float]] = {name: [] for name in rows}
     for k in range(a.rounds + 1):
         for name, step in rows.items():
             dist.barrier()
             start = time.perf_counter()
-            for _ in range(a.iterations):
+            for _ in range(a.iterations if k else max(WARM, a.iterations)):
                 step()
             seconds = torch.tensor(time.perf_counter() - start, dtype=torch.float64)
             dist.all_reduce(seconds, dist.ReduceOp.MAX)
