@@ -85,6 +85,10 @@ class MpiProcessGroup(SumVerbs, MoveVerbs):
         """Set the time of calls that give none."""
         self._timeout = timeout
 
+    def _get_backend(self, device: Any) -> MpiProcessGroup:
+        """Return the group, which is its own backend: PyTorch asks it from 2.14 on whether it joins messages."""
+        return self
+
     def _set_sequence_number_for_group(self) -> None:
         """Do nothing: calls are counted from the beginning."""
 
