@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from collectives.model.predicting import best_row, main, predict, scaffe_row, tuned_row
+from collectives.model.predicting import best_row, cost, main, predict, scaffe_row, tuned_row
 
-__all__ = ["best_row", "main", "predict", "scaffe_row", "tuned_row"]
+__all__ = ["best_row", "cost", "main", "predict", "scaffe_row", "tuned_row"]

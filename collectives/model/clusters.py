@@ -45,6 +45,14 @@ class Cluster:
     eager: int = 0
     two_way: float = 1.0
 
+    def between(self, ranks: int) -> tuple[float, float]:
+        """Return the seconds of a message, and of each of its bytes, between the farthest of so many ranks."""
+        return (self.alpha, self.beta) if ranks > self.ranks_per_node else (self.alpha_in, self.beta_in)
+
+    def of_nodes(self, senders: int) -> Cluster:
+        """Return the cluster whose ranks are the nodes, of each of which so many ranks share the adapters."""
+        return replace(self, ranks_per_node=1, beta=self.beta * max(1.0, senders / self.nics), nics=1)
+
     def group(self, ranks: int) -> Group:
         """Return `ranks` ranks that fill node after node, also more than the cluster has."""
         return Group.uniform(ranks, self.ranks_per_node, self.nodes_per_supernode)

@@ -3,7 +3,8 @@
     python -m collectives.model reduce --ranks 160 --bytes 64M --cluster kesch
 
 `predict` simulates the very schedule that would run, event by event (`simulation.events`, `model.network`). For a
-single tree on uncrowded links, `tree_times` gives the same times directly. `formulas` has the papers' closed forms.
+single tree on uncrowded links, `tree_times` gives the same times directly. `cost` takes an algorithm's closed form
+where its file has one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collectives.model.tree_times import TreeTimes, crowded
 from collectives.schedules import registry
 from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.halving import RENUMBERED
+from collectives.schedules.registry import CollectiveTime
 from collectives.schedules.schedule import Schedule
 from collectives.schedules.tree_steps import TreeSteps
 from collectives.simulation.events import simulate
@@ -111,6 +113,25 @@ def best_row(
             break
         best = row
     return best
+
+
+def cost(
+    verb: str, algorithm: str, cluster: Cluster, ranks: int, nbytes: int, chunks: Sequence[int], itemsize: int = 4
+) -> CollectiveTime:
+    """Return an algorithm's time in the best of some chunks, by its closed form if it has one, else by its steps.
+
+    `nbytes` and `chunks` are in bytes; steps are counted in the chunks of `best_row`. Raise AlgorithmError for an
+    unknown algorithm, one that can't do `verb`, and one whose steps are too many to count.
+    """
+    found = registry.find(algorithm, verb)
+    closed = [found.cost(verb, algorithm, cluster, ranks, nbytes, chunk) for chunk in chunks]
+    if None not in closed:
+        return min(filter(None, closed), key=lambda one: one.seconds)
+    is_few, elements = ranks < MANY_RANKS, -(-nbytes // itemsize)
+    row = best_row(verb, algorithm, cluster, ranks, elements, itemsize) if is_few else None
+    if row is None:
+        raise AlgorithmError(f"'{algorithm}' has no closed form, and too many steps over {ranks} ranks to count")
+    return CollectiveTime(row.seconds, row.seconds, algorithm, row.chunk)
 
 
 def _chunks(elements: int, itemsize: int, by: int) -> Iterator[int]:

@@ -32,6 +32,7 @@ class ChainAlgorithm(TreeAlgorithm):
     tree = Chain
     likely = {"reduce": 0, "bcast": 0, "allreduce": 3}
     between_nodes = ("reduce", "bcast")
+    neighbours = True
 
     def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
         """Return the name for a reduce and a broadcast."""

@@ -12,10 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from collectives.schedules.registry import Algorithm, StepInputs
+from collectives.schedules.registry import Algorithm, CollectiveTime, StepInputs
 from collectives.schedules.schedule import Step
 from collectives.verbs import Slice, Verb, scheduled
+
+if TYPE_CHECKING:
+    from collectives.model.clusters import Cluster
 
 SUM, SHARE = 0, 1  # the halves, and their messages' tags: data to be added, and sums
 
@@ -62,7 +66,6 @@ class ExchangeAlgorithm(Algorithm):
     between_nodes = verbs
     exchange: type[ExchangeSteps]
     most_depth = 16  # a rank that is busy for some ms, as one that computes, then delays no other
-    neighbours = False  # whether each rank sends to the next one only, so that one rank's data leaves a node
 
     def steps(self, op: str, name: str, inputs: StepInputs, chain_size: int | None = None) -> ExchangeSteps:
         """Return the exchange."""
@@ -72,21 +75,15 @@ class ExchangeAlgorithm(Algorithm):
         """Return the name."""
         return (self.name,)
 
-    def seconds(
-        self, verb: str, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float, gamma: float
-    ) -> float:
-        """Return the closed form of a verb's time, in seconds.
-
-        A message of b bytes takes `alpha` + b `beta` seconds, adding b bytes takes b `gamma`. Additions follow the
-        messages, as in swCaffe's equations, so that a time of many chunks is an upper bound.
-        """
-        halves = halves_of(scheduled(verb))
-        adds = (ranks - 1) / ranks * nbytes * gamma * (SUM in halves)
-        return len(halves) * self.half_seconds(ranks, nbytes, chunk_bytes, alpha, beta) + adds
+    def cost(self, verb: str, name: str, links: Cluster, ranks: int, nbytes: int, chunk: int) -> CollectiveTime:
+        """Return the sum of the halves; their ranks are busy all the time."""
+        times = [self.half_seconds(half, links, ranks, nbytes, chunk) for half in halves_of(scheduled(verb))]
+        seconds = sum(times) if ranks > 1 else 0.0
+        return CollectiveTime(seconds, seconds, name, chunk)
 
     @abstractmethod
-    def half_seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float) -> float:
-        """Return the seconds of the messages of one half."""
+    def half_seconds(self, half: int, links: Cluster, ranks: int, nbytes: float, chunk: int) -> float:
+        """Return the seconds of one half: SUM or SHARE."""
 
 
 def halves_of(verb: Verb) -> tuple[int, ...]:

@@ -7,9 +7,11 @@ several ranks. So any number of ranks ends with a block each, and takes about as
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import zip_longest
+from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from collectives.schedules.exchange import SHARE, SUM, ExchangeAlgorithm, ExchangeSteps, pieces
@@ -19,10 +21,12 @@ from collectives.verbs import Slice, block_of, even_bounds
 
 if TYPE_CHECKING:
     from collectives.group import Group
+    from collectives.model.clusters import Cluster
 
 RENUMBERED = ", renumbered"  # marks the model's row with virtual ranks taken from the supernodes in turn
 ROUND = 64  # a round more counts as much as this part of the vector
 FEW_PARTS, LONG = 4, 1 << 18  # at least so many, for vectors of so many elements
+SOME = 4096  # ranks that stand for all
 MOST_PARTS = 16  # ranks over which one without a partner spreads its data
 
 
@@ -182,6 +186,19 @@ class HalvingSteps(ExchangeSteps):
         return found
 
 
+def _leaving(ranks: int, inside: int, distance: int) -> int:
+    """Return how many of a node's ranks, at most, have a partner at this distance on the next node."""
+    lower = (v for v in range(min(ranks, SOME) - distance) if v // distance % 2 == 0)
+    return max(Counter(v // inside for v in lower if v // inside != (v + distance) // inside).values(), default=0)
+
+
+def _moved(nbytes: float, chunk: float, alpha: float, beta: float, gamma: float) -> float:
+    """Return the seconds of a message in chunks, the last of which is added after it has come."""
+    chunk = min(nbytes, chunk)
+    last, waits = ceil(nbytes / chunk) * alpha + nbytes * beta + chunk * gamma, alpha + chunk * beta + nbytes * gamma
+    return max(last, waits)
+
+
 @register
 class HalvingAlgorithm(ExchangeAlgorithm):
     """Algorithm `halving`."""
@@ -196,10 +213,31 @@ class HalvingAlgorithm(ExchangeAlgorithm):
         """Return the name with both numberings of the ranks."""
         return (self.name, self.name + RENUMBERED)
 
-    def half_seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float) -> float:
-        """Return swCaffe's equations 3 and 4 within one supernode, and the latencies of the chunks."""
-        blocks, rounds = cost(ranks)
-        return (nbytes // chunk_bytes + rounds) * alpha + blocks / ranks * nbytes * beta
+    def half_seconds(self, half: int, links: Cluster, ranks: int, nbytes: float, chunk: int) -> float:
+        """Return swCaffe's equations 3 to 6, round by round; a node's ranks share its adapters between nodes.
+
+        A chunk is added while the next one comes. Where the ranks are no power of two, the largest groups count. Where
+        a node's ranks are none, rounds stay in it that all its pairs could; where the supernodes are none, a round
+        crosses them with the part of its bytes that the equations say.
+        """
+        inside = min(ranks, links.ranks_per_node)
+        in_node = 1 << (inside.bit_length() - 1)
+        per_supernode = (links.nodes_per_supernode or ranks) * inside
+        supernodes = min(max(1, ranks // per_supernode), ranks // in_node)
+        shared = max(1.0, inside / links.nics)
+        crowded = max(shared, inside / links.nics * links.oversubscription)
+        seconds = 0.0
+        for parts in blocks_of_rounds(ranks):  # of P, which a rank sends
+            leaving = _leaving(ranks, inside, parts) if ranks & (ranks - 1) else 0  # in groups that cross a node's end
+            if parts >= in_node and ranks > inside:
+                across = min(1.0, max(0.0, in_node * supernodes / parts - 1))
+                alpha, beta = links.alpha, links.beta * (shared + (crowded - shared) * across)
+            elif leaving:
+                alpha, beta = links.alpha, links.beta * max(1.0, leaving / links.nics)
+            else:
+                alpha, beta = links.alpha_in, links.beta_in
+            seconds += _moved(nbytes * parts / ranks, chunk, alpha, beta, links.gamma * (half == SUM))
+        return seconds
 
     def order(self, group: Group, root: int) -> list[int]:
         """Return the ranks taken from the supernodes in turn (swCaffe, section V.A)."""

@@ -94,10 +94,6 @@ class HierarchyAlgorithm(TreeAlgorithm):
         """Return `cb-8` for a reduce and a broadcast over more than one group."""
         return ("cb-8",) if verb != "allreduce" and ranks > 8 else ()
 
-    def path(self, name: str, ranks: int) -> int:
-        """Return the ranks of a group, and one for each round of the tree above."""
-        return numbers(name)[0] + ceil(log2(ranks))
-
     def hops(self, name: str, ranks: int, inside: int) -> Hops | None:
         """Return those of `cb-N`: along a chain, then up the binomial tree of the chains' first ranks."""
         if name.partition("-")[0] != "cb":

@@ -19,6 +19,7 @@ from collectives.schedules.schedule import Steps
 
 if TYPE_CHECKING:
     from collectives.group import Group
+    from collectives.model.clusters import Cluster
 
 UNLIKELY = 99
 
@@ -43,6 +44,15 @@ class StepInputs(NamedTuple):
         return self[:5]
 
 
+class CollectiveTime(NamedTuple):
+    """A collective's seconds, those in which its busiest rank sends or receives, and the algorithm and its chunk."""
+
+    seconds: float
+    busy: float
+    algorithm: str
+    chunk: int
+
+
 class Algorithm(ABC):
     """A family of schedules: its names, the collectives that it can do, and the steps of each rank."""
 
@@ -54,6 +64,7 @@ class Algorithm(ABC):
     chunk_bytes: tuple[int, ...] = (16 << 10, 32 << 10, 60 << 10, 256 << 10, 1 << 20)  # the sizes that tuning tries
     most_depth = 4  # chunks of scratch for each child: enough to hide an addition, few enough to stay in cache
     between_nodes: tuple[str, ...] = ()  # collectives for which it may be fastest between the leaders of nodes
+    neighbours = False  # whether each rank sends to the next one only, so that one rank's data leaves a node
 
     @property
     def examples(self) -> tuple[str, ...]:
@@ -80,6 +91,13 @@ class Algorithm(ABC):
     def tabled(self, verb: str, ranks: int) -> tuple[str, ...]:
         """Return the names that `tune --from-model` compares over `ranks` ranks; none by default."""
         return ()
+
+    def cost(self, verb: str, name: str, links: Cluster, ranks: int, nbytes: int, chunk: int) -> CollectiveTime | None:
+        """Return the closed form of a verb's time in chunks of so many bytes, over ranks that fill node after node.
+
+        None, the default: there is none. `collectives.model.cost` then counts the steps.
+        """
+        return None
 
     def order(self, group: Group, root: int) -> list[int]:
         """Return the ranks of `group` by virtual rank, as suits the algorithm, the root first where there is one."""

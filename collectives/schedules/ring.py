@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 from math import ceil
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.schedules.exchange import SHARE, SUM, ExchangeAlgorithm, ExchangeSteps
 from collectives.schedules.registry import register
 from collectives.schedules.schedule import OUT, OWN, Step, StepWriter
 from collectives.verbs import Slice, block_of
+
+if TYPE_CHECKING:
+    from collectives.model.clusters import Cluster
 
 EMPTY = 0, 0
 
@@ -104,7 +107,15 @@ class RingAlgorithm(ExchangeAlgorithm):
     exchange = RingSteps
     neighbours = True
 
-    def half_seconds(self, ranks: int, nbytes: float, chunk_bytes: int, alpha: float, beta: float) -> float:
-        """Return the seconds of P - 1 rounds, each of which sends a block of `nbytes` / P in chunks."""
+    def half_seconds(self, half: int, links: Cluster, ranks: int, nbytes: float, chunk: int) -> float:
+        """Return the seconds of P - 1 rounds, each of which sends a block of `nbytes` / P in chunks.
+
+        A chunk is added while the next one comes, so that of messages and additions the slower count; one chunk, and
+        the last of several, is added afterwards.
+        """
         part = nbytes / ranks
-        return (ranks - 1) * (ceil(part / chunk_bytes) * alpha + part * beta)
+        chunks, (alpha, beta) = ceil(part / chunk), links.between(ranks)
+        message, addition = chunks * alpha + part * beta, part * links.gamma * (half == SUM)
+        if chunks == 1:
+            return (ranks - 1) * (message + addition)
+        return (ranks - 1) * max(message, addition) + min(message, addition) / chunks

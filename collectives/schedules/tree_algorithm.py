@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from collectives.errors import AlgorithmError
-from collectives.schedules.registry import Algorithm, StepInputs, find
+from collectives.schedules.registry import Algorithm, CollectiveTime, StepInputs, find
 from collectives.schedules.schedule import Steps
 from collectives.schedules.tree_steps import TreeSteps
 from collectives.schedules.trees import Tree
 from collectives.verbs import scheduled
+
+if TYPE_CHECKING:
+    from collectives.model.clusters import Cluster
 
 MOST_DIGITS = 9  # of a number in a name
 
@@ -42,9 +45,21 @@ class TreeAlgorithm(Algorithm):
         self.takes_no_number(name)
         return [type(self).tree(size)]
 
-    def path(self, name: str, ranks: int) -> int:
-        """Return how many ranks a chunk passes in sequence, as S-Caffe's equation 2 counts them."""
-        return self.trees(name, ranks)[0].height(0) + 1
+    def cost(self, verb: str, name: str, links: Cluster, ranks: int, nbytes: int, chunk: int) -> CollectiveTime | None:
+        """Return the time up, the time down, or both, by the hops.
+
+        What the busiest rank needs for each further chunk comes after the first one has passed all hops.
+        """
+        found = self.hops(name, ranks, min(ranks, links.ranks_per_node))
+        if not found:
+            return None
+        first, each, count = 0.0, 0.0, nbytes / chunk
+        inside, across = links.alpha_in + links.beta_in * chunk, links.alpha + links.beta * chunk
+        for way in (True,) * scheduled(verb).joins + (False,) * scheduled(verb).spreads:
+            add = links.gamma * chunk * way
+            first += found.path[0] * (inside + add) + found.path[1] * (across + add)
+            each += max(found.busiest[0] * inside + found.busiest[1] * across, found.joins * add)
+        return CollectiveTime(first + (count - 1) * each, count * each, name, chunk)
 
     def hops(self, name: str, ranks: int, inside: int) -> Hops | None:
         """Return the hops over `ranks` ranks, `inside` of them in a node; None by default: there is no closed form."""

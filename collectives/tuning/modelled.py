@@ -1,8 +1,8 @@
 """The table of the model: what "auto" does where nothing was measured, predicted for plain machines.
 
 `python -m collectives.tune --from-model ethernet infiniband --out FILE` writes it. The registry names the algorithms
-(`Algorithm.tabled`). Trees are timed by the schedule itself; exchanges, work inside a node and the MPI library's own
-collectives by closed forms. Python's time per message counts against our algorithms and not against the library's.
+(`Algorithm.tabled`). Schedules, and the MPI library's own collectives, have the costs of `collectives.model.cost`, work
+inside a node a closed form. Python's time per message counts against our algorithms and not against the library's.
 Below LEAST bytes, a reduce or a broadcast between nodes below LEAST_BETWEEN, latencies decide, which descriptions don't
 give: there the library keeps its own.
 """
@@ -11,21 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from math import log2
 
 from collectives.errors import ArgumentError
+from collectives.model import cost
 from collectives.model.clusters import Cluster, find_cluster
-from collectives.model.formulas import best_chain_chunk, binomial_time
-from collectives.model.tree_times import TreeTimes, crowded
 from collectives.schedules import registry
-from collectives.schedules.algorithms import make_schedule
-from collectives.schedules.exchange import ExchangeAlgorithm
-from collectives.schedules.tree_algorithm import TreeAlgorithm
-from collectives.schedules.tree_steps import TreeSteps
 from collectives.tuning.choosing import LIBRARY, Candidate, Seconds, rows
 from collectives.tuning.table import FABRIC, TCP, Row, Shape
-from collectives.verbs import ALLREDUCE, BCAST, SCHEDULED
+from collectives.verbs import ALLREDUCE, BCAST, REDUCE, SCHEDULED, Verb
 
 NODES = (2, 4, 8, 32, 128, 1024)
 RANKS = (1, 2, 4, 8)
@@ -33,6 +26,7 @@ LEAST, LEAST_BETWEEN, MOST = 256 << 10, 64 << 10, 64 << 20  # bytes
 CHUNKS = tuple(kib << 10 for kib in (8, 16, 32, 60, 128, 256, 512, 1024))
 STEP = 10e-6  # seconds of Python per message: 2.5 to 11 us were measured
 BOTH_WAYS = 2.0  # how many times longer two ranks of a node take to copy from each other at the same time
+CROSSING = 1.05  # how many times longer messages take that meet in switches, as those to neighbours don't
 FLAT = 1024  # the most ranks for which a tree over all of them is predicted
 
 
@@ -89,9 +83,7 @@ class ModelledTimes:
             found |= self._between(self.ours, size, self.n)
         if self.ranks > 1:
             # Each rank carries a slice and all share the adapters: the same as a slower adapter for each rank.
-            share = max(1.0, self.ranks / self.cluster.nics)
-            alone = replace(self.ours, ranks_per_node=1, beta=self.cluster.beta * share)
-            among = self._between(alone, self.nodes, self.n // self.ranks).items()
+            among = self._between(self.ours.of_nodes(self.ranks), self.nodes, self.n // self.ranks).items()
             inside = self.cluster.sync + self._slices()
             found |= {Candidate(f"leaders-{name}", chunk): inside + time for (name, chunk), time in among}
         return found
@@ -104,65 +96,35 @@ class ModelledTimes:
         return c.sync + self.n * passes * c.memory * (1 if self.shared else c.foreign)
 
     def _between(self, cluster: Cluster, size: int, n: int) -> dict[Candidate, float]:
-        """Return the seconds of our schedules over `size` ranks of a cluster and n bytes."""
-        found: dict[Candidate, float] = {}
+        """Return the seconds of our schedules over `size` ranks of a cluster and n bytes.
+
+        Where a node has several ranks, those alone that crowd its links no more than one rank does.
+        """
+        able, found = [chunk for chunk in CHUNKS if chunk <= (cluster.eager or CHUNKS[-1])], {}
         for each in registry.algorithms(self.op):
-            timed = self._exchange if isinstance(each, ExchangeAlgorithm) else self._tree
-            for name in each.tabled(self.op, size):
-                chunk, time = timed(name, cluster, size, n)
-                found |= {Candidate(name, chunk): time} if time else {}
+            for name in each.tabled(self.op, size) if each.neighbours or cluster.ranks_per_node == 1 else ():
+                one = cost(self.op, name, cluster, size, n, able)
+                found[Candidate(name, one.chunk)] = one.seconds * (1 if each.neighbours else CROSSING)
         return found
 
-    def _exchange(self, name: str, cluster: Cluster, size: int, n: int) -> tuple[int, float]:
-        """Return the chunk and the seconds of an exchange; 0 where its ranks would crowd the links of their node."""
-        each, chunk = registry.find(name), self._chunk(1 << 20)
-        assert isinstance(each, ExchangeAlgorithm)
-        if cluster.ranks_per_node > 1 and not each.neighbours:
-            return chunk, 0.0
-        return chunk, each.seconds(self.op, size, n, chunk, cluster.alpha, cluster.beta, cluster.gamma)
-
-    def _tree(self, name: str, cluster: Cluster, size: int, n: int) -> tuple[int, float]:
-        """Return the chunk and the seconds of a schedule over one tree."""
-        each = registry.find(name)
-        assert isinstance(each, TreeAlgorithm)
-        chunk = self._chunk(best_chain_chunk(each.path(name, size), n, cluster.alpha, cluster.beta + cluster.gamma))
-        return chunk, _tree(self.op, name, size, n, chunk, cluster)
-
-    def _chunk(self, best: float) -> int:
-        """Return the chunk nearest to `best` that the network sends eagerly."""
-        able = [chunk for chunk in CHUNKS if chunk <= (self.cluster.eager or CHUNKS[-1])]
-        return min(able, key=lambda chunk: abs(log2(chunk / best)))
-
     def _library(self) -> float:
-        """Return the seconds of the MPI library: the best of textbook algorithms that send messages whole."""
-        n, c, size = self.n, self.cluster, self.nodes * self.ranks
+        """Return the seconds of the MPI library: by whole messages over a tree, or a ring."""
+        n, c, verb = self.n, self.cluster, SCHEDULED[self.op]
 
-        def tree(gamma: float, two_way: float = 1.0, two_way_in: float = 1.0) -> float:
-            rounds = binomial_time(self.nodes, c.alpha + n * (c.beta * two_way + gamma))
-            return rounds + binomial_time(self.ranks, c.alpha_in + n * (c.beta_in * two_way_in + gamma))
+        def time(what: Verb, name: str, links: Cluster, chunks: Sequence[int] = (n,)) -> float:
+            return cost(what.name, name, links, self.nodes * self.ranks, n, chunks).seconds
 
-        verb = SCHEDULED[self.op]
-        if not verb.spreads and verb.has_root:
-            return tree(c.gamma)
-        link = c if self.nodes > 1 else replace(c, alpha=c.alpha_in, beta=c.beta_in, two_way=BOTH_WAYS)
-        way = ALLREDUCE if verb is BCAST else verb  # a broadcast is a scatter and an allgather
-        ring = registry.find("ring")
-        assert isinstance(ring, ExchangeAlgorithm)
-        exchange = ring.seconds(
-            way.name, size, n, n, link.alpha, link.beta * link.two_way, c.gamma if verb.joins else 0.0
-        )
+        if verb is REDUCE:
+            return time(REDUCE, "binomial", c)
+        way, some = (BOTH_WAYS, [n]) if self.nodes == 1 else (c.two_way, CHUNKS)
+        alpha, beta = c.between(self.nodes * self.ranks)
+        ring = replace(c, ranks_per_node=1, alpha=alpha, beta=beta * way)
+        exchange = time(ALLREDUCE if verb is BCAST else verb, "ring", replace(ring, gamma=c.gamma * verb.joins), some)
         if verb.has_blocks:
             return exchange
-        return min(tree(0.0) if verb is BCAST else tree(c.gamma, c.two_way, BOTH_WAYS), exchange)
-
-
-@cache
-def _tree(op: str, name: str, size: int, n: int, chunk: int, cluster: Cluster) -> float:
-    """Return the seconds of a schedule over one tree; 0 where it crowds links, which takes long to simulate."""
-    plan, group = make_schedule(op, name, size, n // 4, chunk=chunk // 4).steps, cluster.group(size)
-    if not isinstance(plan, TreeSteps) or crowded(plan, cluster, group):
-        return 0.0
-    return TreeTimes(plan, cluster, group, 4).finish()
+        both = replace(c, beta=c.beta * c.two_way, beta_in=c.beta_in * BOTH_WAYS)
+        tree = time(BCAST, "binomial", c) if verb is BCAST else time(REDUCE, "binomial", both)
+        return min(tree, exchange)
 
 
 def _sizes(op: str, nodes: int) -> list[int]:

@@ -23,6 +23,7 @@ from parax_11 import FIGURE as BARRIERS
 from verdicts import Found
 
 import scaffe
+from collectives.schedules.registry import CollectiveTime
 from scaffe.files.atomic import write_atomically
 from scaffe.parallel.instances.simulation.machine import Machine
 from scaffe.parallel.instances.simulation.predict import predict
@@ -30,7 +31,7 @@ from scaffe.parallel.instances.simulation.training import Division
 from scaffe.parallel.owners import ROOT
 from scaffe.parallel.run import Run
 from scaffe.simulation import find_cluster
-from scaffe.simulation.closed_forms import S_CAFFE, ClosedForms, CollectiveTime
+from scaffe.simulation.closed_forms import S_CAFFE, ClosedForms
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.estimate import TRIED, best, estimate, faster_computing
 from scaffe.simulation.iteration import build

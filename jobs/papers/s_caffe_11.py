@@ -6,6 +6,7 @@ Measured on 8 nodes of the emulated cluster, whose links are slow enough to be t
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -14,7 +15,8 @@ from drawing import MODEL, OURS, PAPER, curves
 from figure import DERIVED, STATED, Data, Figure, Input, M
 from verdicts import Found, Judged, judged
 
-from collectives.model.formulas import binomial_time, chain_time
+from collectives.model import cost
+from collectives.model.clusters import KESCH
 
 NODES, RATE, CHUNKS = 8, 200, 16  # RATE: Mbit/s
 SIZES = {1 << 10: 30, 64 << 10: 30, 1 << 20: 10, 8 << 20: 3, 32 << 20: 3}  # bytes, with the calls
@@ -29,7 +31,11 @@ def names(nbytes: int) -> list[str]:
 
 def gain(ranks: int, chunks: int) -> float:
     """Return binomial over chain by equations 1 and 2, with t(b / n) = t(b) / n."""
-    return binomial_time(ranks, 1.0) / chain_time(ranks, chunks, 1.0 / chunks)
+    links = replace(KESCH, ranks_per_node=1, alpha=0, beta=1, gamma=0)
+    binomial, chain = (
+        cost("reduce", way, links, ranks, chunks, [n]) for way, n in (("binomial", chunks), ("chain", 1))
+    )
+    return binomial.seconds / chain.seconds
 
 
 class HierarchicalReduce(Figure):

@@ -6,16 +6,17 @@ speedup = 1024 T / (T + E). E is fitted on batch 256, and must hold for the othe
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from drawing import MODEL, OTHER, PAPER, bars
 from figure import ASSUMED, DERIVED, FITTED, STATED, Data, Figure, Input, S
 from verdicts import VERDICTS, Found, Judged, judged
 
+from collectives.model import cost
 from collectives.model.clusters import TAIHULIGHT
-from collectives.model.formulas import allreduce_time, new_allgather_time, new_reduce_scatter_time
 
-NODES, SUPERNODE, MIB, ERROR = 1024, 256, 1 << 20, 0.1
+NODES, MIB, ERROR = 1024, 1 << 20, 0.1
 SPEEDUPS = {256: 715.45, 128: 561.58, 64: 409.50}  # by batch; the exchange is fitted on the first
 
 
@@ -46,9 +47,9 @@ class Nodes1024(Figure):
 
     def nominal(self) -> float:
         """Return the seconds of the exchange by the paper's equations 5 and 6."""
-        terms = {"alpha": self.value("alpha"), "beta1": self.value("beta1"), "beta2": 4 * self.value("beta1")}
-        shape = {"p": NODES, "q": SUPERNODE, "n": self.value("parameters")}
-        return allreduce_time(new_reduce_scatter_time, new_allgather_time, gamma=self.value("gamma"), **shape, **terms)
+        n, rates = int(self.value("parameters")), {"alpha": "alpha", "beta": "beta1", "gamma": "gamma"}
+        links = replace(TAIHULIGHT, **{name: self.value(of) for name, of in rates.items()})  # type: ignore[arg-type]
+        return cost("allreduce", "halving", links, NODES, n, [n]).seconds
 
     def speedups(self, exchange: float) -> list[float]:
         """Return the speedups by batch."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -20,25 +21,24 @@ from drawing import OTHER, OURS, PAPER, curves
 from figure import DERIVED, STATED, Data, Figure, Input, M
 from verdicts import Judged, compared
 
-from collectives.model.formulas import (
-    allgather_time,
-    allreduce_time,
-    new_allgather_time,
-    new_reduce_scatter_time,
-    reduce_scatter_time,
-)
+from collectives.model import predict
+from collectives.model.clusters import TAIHULIGHT
+from collectives.schedules.algorithms import make_schedule
 
 NODES, SUPERNODE, RATE, OVER = 8, 4, 200, 4  # nodes, nodes of a supernode, Mbit/s of a node, uplinks
 ERROR = 0.1
 SIZES, CALLS = (1 << 20, 4 << 20, 16 << 20, 64 << 20), 3
 UPLINKS = {"a quarter": RATE, "full": SUPERNODE * RATE}  # of its nodes' rate together, in Mbit/s
 NAMES = "old", "new"
-OLD, NEW = (reduce_scatter_time, allgather_time), (new_reduce_scatter_time, new_allgather_time)
 
 
 def ratio(p: int, q: int, over: float) -> float:
-    """Return old over new by equations 2 to 6 without latency and additions; `over` is beta2 / beta1."""
-    old, new = (allreduce_time(*way, p=p, q=q, n=1.0, alpha=0, beta1=1, beta2=over) for way in (OLD, NEW))
+    """Return old over new without latency and additions, as equations 2 to 6; `over` is beta2 / beta1."""
+    links = replace(TAIHULIGHT, alpha=0, beta=1, gamma=0, nodes_per_supernode=q, oversubscription=over)
+    old, new = (
+        predict(make_schedule("allreduce", "halving", p, p, chunk=p, order=order), links)
+        for order in (None, links.group(p).round_robin())
+    )
     return old / new
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from collectives.execution.maker import CHUNK
 from collectives.group import Group
+from collectives.model import cost
 from collectives.model.clusters import Cluster
 from collectives.model.predicting import Prediction, predict
 from collectives.model.tree_times import crowded
@@ -15,7 +16,6 @@ from collectives.schedules.exchange import ExchangeAlgorithm
 from collectives.schedules.schedule import Schedule
 from collectives.schedules.tree_steps import TreeSteps
 from collectives.tuning import Shape, Table, instead
-from scaffe.simulation.closed_forms import ClosedForms
 
 MANY = 64  # ranks from which on events are too many: plain trees and closed forms alone are tried
 CHUNKS = tuple(kib << 10 for kib in (64, 256, 1024, 4096))
@@ -54,8 +54,8 @@ def _rows(cluster: Cluster, group: Group, what: str, elements: int, itemsize: in
     for each in registry.algorithms(what):
         for name in each.tried(what, group.size):
             if is_many and isinstance(each, ExchangeAlgorithm):
-                cost = ClosedForms(cluster, group.size).exchange(name, nbytes)
-                yield Prediction(name, cost.chunk, cost.seconds)
+                one = cost(what, name, cluster, group.size, nbytes, LONG[-1:], itemsize)
+                yield Prediction(name, one.chunk, one.seconds)
                 continue
             for chunk in [size for size in sizes if size < nbytes] or sizes[:1]:
                 cut = max(1, chunk // itemsize)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collectives.schedules.algorithms import LEADERS
+from collectives.schedules.registry import CollectiveTime
 from collectives.staged import LANES
 from scaffe.errors import ScaffeError
 from scaffe.net.net import Net
@@ -22,7 +23,7 @@ from scaffe.parallel.run import SYNCS, Run
 from scaffe.parallel.workflows.sc_b import ScB
 from scaffe.parallel.workflows.sc_ob import ScOb
 from scaffe.parallel.workflows.sc_obr import ScObr
-from scaffe.simulation.closed_forms import SEARCHED, ClosedForms, CollectiveTime
+from scaffe.simulation.closed_forms import SEARCHED, ClosedForms
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.layer_times import LayerTimes
 from scaffe.simulation.rank import bucket_bytes, small_message

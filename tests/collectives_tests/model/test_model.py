@@ -8,22 +8,19 @@ from collectives.errors import CollectiveError
 from collectives.execution.execute import InFlight
 from collectives.model import best_row, main, predict, scaffe_row, tuned_row
 from collectives.model.clusters import CLUSTERS, KESCH, NVLINK_NDR, TAIHULIGHT, Cluster, find_cluster
-from collectives.model.formulas import (
+from collectives.model.predicting import bound
+from collectives.schedules.algorithms import make_schedule
+from collectives.schedules.schedule import Schedule
+from tests.support.equations import (
     allgather_time,
-    allreduce_bound,
     allreduce_time,
-    best_chain_chunk,
     binomial_time,
     chain_binomial_time,
     chain_time,
     new_allgather_time,
     new_reduce_scatter_time,
-    reduce_bound,
     reduce_scatter_time,
 )
-from collectives.model.predicting import bound
-from collectives.schedules.algorithms import make_schedule
-from collectives.schedules.schedule import Schedule
 
 EVEN = Cluster("even", nodes=64, ranks_per_node=1, alpha_in=0, beta_in=0, alpha=20e-6, beta=1e-9, gamma=0)
 ONE_BY_ONE = InFlight(receives=1, sends=4)  # the next chunk is sent when the last one has been added, as t(c) supposes
@@ -71,17 +68,9 @@ def test_a_tree_over_a_part_of_a_chain_more_has_a_round_more() -> None:
 
 
 def test_bounds_are_the_bytes_of_the_slowest_link() -> None:
-    assert reduce_bound(100, 0.5) == 50
-    assert allreduce_bound(4, 100, 0.5) == 75
     times = {"beta_in": 1e-10, "ranks_per_node": 4}
     for ranks, beta in ((1, 0.0), (4, 1e-10), (5, EVEN.beta)):
         assert bound("bcast", replace(EVEN, **times), ranks, 1000) == pytest.approx(1000 * beta)
-
-
-def test_the_best_chunk_of_a_chain_is_where_the_model_is_fastest() -> None:
-    best = best_chain_chunk(64, 64 * MEGABYTE, EVEN.alpha, EVEN.beta)
-    times = {c: predict(schedule("chain", 64, 64 * MEGABYTE, 4 * int(best * c / 4)), EVEN) for c in (0.5, 1, 2)}
-    assert times[1] < times[0.5] and times[1] < times[2]
 
 
 @pytest.mark.parametrize(("op", "chunk"), [("reduce", 200), ("reduce", 2000), ("bcast", 200), ("allreduce", 2000)])

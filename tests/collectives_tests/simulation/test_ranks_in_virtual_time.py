@@ -11,13 +11,13 @@ import pytest
 from collectives.errors import ScheduleError
 from collectives.execution.execute import IN_FLIGHT, InFlight
 from collectives.model.clusters import KESCH, Cluster
-from collectives.model.formulas import binomial_time, chain_time
 from collectives.model.network import LinkNetwork
 from collectives.model.predicting import predict
 from collectives.schedules.algorithms import Choice
 from collectives.simulation.communicator import Chooser, SimulatedCommunicator
 from collectives.simulation.ranks import SimulatedRank, SimulatedRanks
 from collectives.staged import Staged
+from tests.support.equations import binomial_time, chain_time
 
 EVEN = Cluster("even", 64, 1, alpha_in=0, beta_in=1, alpha=2e-5, beta=1e-9, gamma=0)
 CHUNK = 64 << 10

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from collectives.model import cost
 from collectives.model.clusters import Cluster
+from collectives.schedules.registry import CollectiveTime
 from scaffe import Net
 from scaffe.context import TRAIN
 from scaffe.errors import ScaffeError
 from scaffe.monitor.spans import BACKWARD, FORWARD
 from scaffe.parallel.run import Run
 from scaffe.simulation import find_cluster, simulate_iteration
-from scaffe.simulation.closed_forms import ClosedForms, CollectiveTime
+from scaffe.simulation.closed_forms import ClosedForms
 from scaffe.simulation.estimate import _lanes, estimate
 from scaffe.simulation.iteration import build
 from scaffe.simulation.layer_times import LayerTimes, of_device, of_profile
@@ -179,18 +181,19 @@ def test_two_stages_are_under_way_and_share_the_busiest_port() -> None:
 def test_a_chain_whose_additions_are_slower_than_its_messages() -> None:
     """Two ranks, four chunks of 1 byte: messages arrive each 2 s, additions take 3 s each."""
     links = Cluster("slow", 4, 1, alpha_in=0, beta_in=0, alpha=1, beta=1, gamma=3)
-    forms = ClosedForms(links, 2, ("chain",))
-    assert forms.tree("chain", 4, 1, adds=True).seconds == 2 + 4 * 3
-    assert forms.tree("chain", 4, 1, adds=False).seconds == 4 * 2
-    assert forms.cost("allreduce", 4).seconds == (1 + 4 + 3 * 4) + (1 + 4)  # one chunk, there and back
-    assert ClosedForms(links, 4, ("chain",)).tree("chain", 4, 1, adds=False).seconds == (4 + 4 - 2) * 2
+    assert cost("reduce", "chain", links, 2, 4, [1]).seconds == 2 + 4 * 3
+    assert cost("bcast", "chain", links, 2, 4, [1]).seconds == 4 * 2
+    assert cost("allreduce", "chain", links, 2, 4, [4]).seconds == (1 + 4 + 3 * 4) + (
+        1 + 4
+    )  # one chunk, there and back
+    assert cost("bcast", "chain", links, 4, 4, [1]).seconds == (4 + 4 - 2) * 2
 
 
 def test_a_chain_within_a_node_takes_the_node_s_links() -> None:
     """Four ranks, four chunks of 1 byte, 3 s each: P + n - 2 rounds; a fifth rank is on another node."""
     links = Cluster("node", 4, 4, alpha_in=2, beta_in=1, alpha=100, beta=0, gamma=0)
-    assert ClosedForms(links, 4, ("chain",)).tree("chain", 4, 1, adds=True).seconds == (4 + 4 - 2) * 3
-    assert ClosedForms(links, 5, ("chain",)).tree("chain", 4, 1, adds=True).seconds >= 4 * 100
+    assert cost("reduce", "chain", links, 4, 4, [1]).seconds == (4 + 4 - 2) * 3
+    assert cost("reduce", "chain", links, 5, 4, [1]).seconds >= 4 * 100
 
 
 def test_layers_are_computed_backward_from_the_last() -> None:

@@ -1,4 +1,4 @@
-"""The papers' closed forms for the time of a collective: S-Caffe's equations 1 and 2, swCaffe's 2 to 6.
+"""The papers' equations for the time of a collective, as printed: S-Caffe's 1 and 2, swCaffe's 2 to 6.
 
 Times are in seconds; n, where it stands for data, is in bytes; logarithms have base 2.
 """
@@ -6,7 +6,7 @@ Times are in seconds; n, where it stands for data, is in bytes; logarithms have 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil, log2, sqrt
+from math import ceil, log2
 
 
 def binomial_time(ranks: int, t_buffer: float) -> float:
@@ -22,11 +22,6 @@ def chain_time(ranks: int, chunks: int, t_chunk: float) -> float:
 def chain_binomial_time(ranks: int, chain_size: int, chunks: int, t_buffer: float, t_chunk: float) -> float:
     """Return the time of S-Caffe's section 5: chains of `chain_size`, then a binomial tree of their first ranks."""
     return chain_time(chain_size, chunks, t_chunk) + binomial_time(ceil(ranks / chain_size), t_buffer)
-
-
-def best_chain_chunk(ranks: int, n: float, alpha: float, beta: float) -> float:
-    """Return the bytes of a chunk that minimize equation 2 with t(c) = alpha + c beta."""
-    return sqrt(n * alpha / (max(ranks - 2, 1) * beta))
 
 
 def reduce_scatter_time(
@@ -63,13 +58,3 @@ def allreduce_time(
 ) -> float:
     """Return swCaffe's equation 2: the sum of a reduce-scatter (equation 3 or 5) and an allgather (4 or 6)."""
     return scatter(gamma=gamma, **terms) + gather(**terms)
-
-
-def reduce_bound(n: float, beta: float) -> float:
-    """Return the least time of a reduce or broadcast of n bytes: each byte crosses the root's link once."""
-    return n * beta
-
-
-def allreduce_bound(ranks: int, n: float, beta: float) -> float:
-    """Return the least time of an allreduce: each rank sends and receives 2n(P - 1)/P bytes."""
-    return 2 * n * (ranks - 1) / ranks * beta
