@@ -97,16 +97,6 @@ class NetView(Protocol):
     def suspects(self) -> list[str]: ...
 
 
-class Rounding(Protocol):
-    """Conversions of flat float32 arrays on the host; bfloat16 numbers lie in such arrays, two in each element."""
-
-    def round(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Round `values` to bfloat16, into `out`."""
-
-    def expand(self, rounded: np.ndarray, out: np.ndarray) -> None:
-        """Write bfloat16 numbers into `out`, as float32."""
-
-
 class Loss:
     """A rank's part of an iteration's loss, the mean over its passes.
 
@@ -240,10 +230,6 @@ class Engine:
             row, label = first // (labels.count // labels.num), float(labels.array.reshape(-1)[first])
             raise LabelError(layer.name, row, label, classes)
         return labels.array
-
-    def rounding(self) -> Rounding | None:
-        """Return what rounds numbers as layers round weights to multiply them in bfloat16, None where none does."""
-        return None
 
     def delivery(self) -> Delivery:
         """Return what brings a data layer's batches to its tops."""

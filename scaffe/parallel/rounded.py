@@ -8,8 +8,8 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from collectives.codecs import Bfloat16Codec
 from scaffe.blobs.packed import ALIGNMENT, PackedParameters, aligned_zeros
-from scaffe.engine import Rounding
 from scaffe.net.net import Net
 from scaffe.parallel.buckets import Bucket
 
@@ -24,8 +24,8 @@ class RoundedParameters:
     `unpack`: they are then the root's, rounded. `words` is the buffer to be sent, in elements of 4 bytes.
     """
 
-    def __init__(self, packed: PackedParameters, rounded: Collection[int], rounding: Rounding):
-        self.packed, self._rounding = packed, rounding
+    def __init__(self, packed: PackedParameters, rounded: Collection[int]):
+        self.packed, self._codec = packed, Bfloat16Codec()
         self._order = sorted(range(len(packed.parameters)), key=lambda i: packed.slices[i].start)
         self._each = [2 if i in rounded else 1 for i in range(len(packed.parameters))]  # elements in a word
         self._starts, end = [0] * len(self._order), 0
@@ -37,9 +37,8 @@ class RoundedParameters:
 
     @classmethod
     def of(cls, net: Net) -> RoundedParameters | None:
-        """Return those of a net, whose layers round the weights that they multiply; None where its engine does not."""
-        rounding = net.engine.rounding()
-        return cls(net.packed, rounded_parameters(net), rounding) if rounding else None
+        """Return those of a net, whose layers round the weights that they multiply; None on a GPU."""
+        return cls(net.packed, rounded_parameters(net)) if net.engine.in_host_memory else None
 
     def part(self, part: slice) -> slice:
         """Return the range of the buffer that holds a range of the packed parameters, which cuts them at lines."""
@@ -59,7 +58,7 @@ class RoundedParameters:
         for i, start, stop in self._inside(part):
             values, words = self.packed.flat[start:stop], self._buffer[self._word(i, start) : self._word(i, stop)]
             if self._each[i] == 2:
-                self._rounding.round(values, words)
+                self._codec.encode(values, _message(words, values))
             else:
                 words[...] = values
 
@@ -68,7 +67,7 @@ class RoundedParameters:
         for i, start, stop in self._inside(part):
             values, words = self.packed.flat[start:stop], self._buffer[self._word(i, start) : self._word(i, stop)]
             if self._each[i] == 2:
-                self._rounding.expand(words, values)
+                self._codec.decode(_message(words, values), values)
             else:
                 values[...] = words
 
@@ -85,6 +84,11 @@ class RoundedParameters:
         Only the end of the last element can lie within a word; the next word is returned.
         """
         return self._starts[i] + -(-(element - int(self.packed.slices[i].start)) // self._each[i])
+
+
+def _message(words: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the bytes of the buffer that hold these values in bfloat16."""
+    return words.view(np.uint8)[: 2 * values.size]
 
 
 def rounded_parameters(net: Net) -> set[int]:

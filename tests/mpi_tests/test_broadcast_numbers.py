@@ -13,7 +13,7 @@ from scaffe.compute import Compute
 from scaffe.errors import ScaffeError
 from scaffe.parallel import buckets
 from scaffe.parallel.instances.instances import Instances
-from scaffe.parallel.rounded import RoundedParameters, rounded_parameters
+from scaffe.parallel.rounded import rounded_parameters
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
@@ -182,29 +182,6 @@ def wait_in_two_threads(propagate, monkeypatch):
     second.join(900)
     assert len(calls) == 1 and not first.is_alive() and not second.is_alive()
     monkeypatch.undo()
-
-
-def test_a_range_goes_there_and_back(folder):
-    solver = make(folder, "bf16", {"workflow": "SC-B"})
-    packed, rounded = solver.net.packed, RoundedParameters.of(solver.net)
-    values = np.random.default_rng(5).standard_normal(packed.data.size).astype(np.float32)
-    values[:6] = np.inf, -np.inf, np.nan, -0.0, 1 + 2.0**-8, 1 + 3 * 2.0**-8
-    cuts = [0, 16, 496, 25600, 200_000, packed.data.size]
-    parts = [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
-    packed.data[...] = values
-    assert [rounded.part(part).start for part in parts[1:]] == [rounded.part(part).stop for part in parts[:-1]]
-    for part in parts:
-        rounded.pack(part)
-    packed.data[...] = 0
-    for part in reversed(parts):
-        rounded.unpack(part)
-    even = values.view(np.uint32).astype(np.uint64)
-    even = ((even + 0x7FFF + (even >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
-    for i, parameter in enumerate(solver.net.parameters):
-        part = packed.slices[i]
-        expected = (even if parameter.label in INSIDE else values)[part]
-        np.testing.assert_array_equal(packed.data[part], expected)
-    solver.close()
 
 
 @pytest.mark.parametrize(

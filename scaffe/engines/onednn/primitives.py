@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import count
 from math import prod
-from threading import get_ident, local
+from threading import local
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from scaffe.blob import Blob, Form, Values
 from scaffe.blobs.packed import aligned_zeros
 from scaffe.devices.kernel_run import KernelRun, Tensor
-from scaffe.engine import NetView, Rounding, address
+from scaffe.engine import NetView, address
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.blob_types import low_blobs
 from scaffe.engines.onednn.buffer_pool import BufferPool
@@ -96,9 +96,6 @@ class Onednn(Reference):
     def kind_of(self, blob: Blob) -> int:
         """Return the data type of a blob's values and gradient in the engine's own memories."""
         return self.kind if blob in self._low else lib.F32
-
-    def rounding(self) -> Rounding | None:
-        return None if self.kind == lib.F32 else OnednnRounding(self)
 
     def enter(self) -> None:
         """Give the calling thread its number of OpenMP threads, which OpenMP keeps for each thread by itself."""
@@ -369,39 +366,6 @@ def reorder(source: Memory, target: Memory, add: bool = False) -> Primitive:
     handle = engine.library.create("reorder_primitive_desc_create", *given, what=f"shape {source.desc.shape}")
     desc = PrimitiveDesc(engine.library, handle, "reorder", given)
     return Primitive(engine, desc, {lib.ARG_SRC: source, lib.ARG_DST: target})
-
-
-class OnednnRounding:
-    """Conversions of flat arrays; bfloat16 numbers lie in float32 arrays, two in each element, the first one first.
-
-    Any thread can call it; each has primitives of its own, one for each number of elements.
-    """
-
-    def __init__(self, engine: Onednn):
-        self.engine = engine
-        self._reorders: dict[tuple[int, int, int], tuple[Memory, Memory, Primitive]] = {}
-
-    def round(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Round float32 `values` into `out`, to the nearest, ties to even."""
-        self._run(lib.F32, lib.BF16, values.size, values, out)
-
-    def expand(self, rounded: np.ndarray, out: np.ndarray) -> None:
-        """Write the bfloat16 numbers of `rounded` into `out`, which has as many elements as these are, as float32."""
-        self._run(lib.BF16, lib.F32, out.size, rounded, out)
-
-    def _run(self, kind: int, out_kind: int, count: int, values: np.ndarray, out: np.ndarray) -> None:
-        self.engine.visit()
-        key = get_ident(), kind, count
-        if key not in self._reorders:
-            descs = [self.engine.plain((count,), one) for one in (kind, out_kind)]
-            source, target = (
-                Memory(self.engine, desc, array) for desc, array in zip(descs, (values, out), strict=True)
-            )
-            self._reorders[key] = source, target, reorder(source, target)
-        source, target, run = self._reorders[key]
-        source.point(values)
-        target.point(out)
-        run.run()
 
 
 def _strides(shape: Sequence[int]) -> list[int]:

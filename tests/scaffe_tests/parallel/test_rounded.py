@@ -1,14 +1,12 @@
 """What is broadcast in place of the parameters: which of them are rounded, and where each range lies."""
 
-from threading import Thread
-
 import numpy as np
 import pytest
 from both_engines import build, needs_bf16
 
 from scaffe.parallel.rounded import LINE, RoundedParameters, rounded_parameters
 
-pytestmark = [needs_bf16, pytest.mark.mpi_skip]
+pytestmark = pytest.mark.mpi_skip
 NORMALISED = """
 layer { name: "conv" type: "Convolution" bottom: "x0" top: "a" convolution_param { num_output: 5 kernel_size: 3 } }
 layer { name: "norm" type: "BatchNorm" bottom: "a" top: "b" }
@@ -27,12 +25,14 @@ def shared(second):
     )
 
 
+@needs_bf16
 @pytest.mark.parametrize(("second", "expected"), [("", {0}), ("transpose: true", set())])
 def test_weights_are_rounded_if_all_layers_that_read_them_round_them(second, expected):
     net = build(shared(second), (2, 48), numbers="bf16")
     assert rounded_parameters(net) == expected
 
 
+@needs_bf16
 def test_weights_that_numpy_multiplies_are_not_rounded():
     """A convolution over some of the axes behind the first two has no form in oneDNN."""
     fields = "convolution_param { num_output: 5 kernel_size: 3 axis: 2 }"
@@ -42,6 +42,7 @@ def test_weights_that_numpy_multiplies_are_not_rounded():
     assert rounded_parameters(net) == set()
 
 
+@needs_bf16
 def test_consecutive_ranges_follow_one_another_where_statistics_lie_behind():
     """Statistics follow all learned parameters in memory, though their layer is between others."""
     net = build(NORMALISED, (2, 3, 6, 6), numbers="bf16")
@@ -55,22 +56,23 @@ def test_consecutive_ranges_follow_one_another_where_statistics_lie_behind():
     assert whole.start == 0 and 0 <= rounded.part(packed.statistics).start - whole.stop < LINE
 
 
-def test_threads_round_at_the_same_time():
-    net = build(shared(""), (2, 48), numbers="bf16")
-    rounding, found = net.engine.rounding(), {}
-
-    def work(number):
-        values, rounded, back = np.full(64, number, np.float32), np.zeros(32, np.float32), np.zeros(64, np.float32)
-        found[number] = True
-        for _ in range(2000):
-            rounding.round(values, rounded)
-            rounding.expand(rounded, back)
-            found[number] &= bool((back == number).all())
-            rounded[...], back[...] = 0, 0
-
-    threads = [Thread(target=work, args=(number,)) for number in (1.0, 2.0, 3.0)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(found.values())
+@pytest.mark.parametrize("cuts", [(), (16, 32, 112)])
+def test_ranges_go_there_and_back_on_any_processor(cuts):
+    """Lengths are odd; values lie halfway between two of bfloat16, or are none."""
+    net = build(NORMALISED, (2, 3, 6, 6))
+    packed, chosen = net.packed, {0, 4}
+    rounded = RoundedParameters(packed, chosen)
+    values = np.random.default_rng(5).standard_normal(packed.flat.size).astype(np.float32)
+    values[:6] = np.inf, -np.inf, np.nan, -0.0, 1 + 2.0**-8, 1 + 3 * 2.0**-8
+    packed.flat[...] = values
+    ends = [0, *cuts, packed.flat.size]
+    parts = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    for work in (rounded.pack, rounded.unpack):
+        for part in parts:
+            work(part)
+        if work == rounded.pack:
+            packed.flat[...] = 0
+    even = values.view(np.uint32).astype(np.uint64)
+    even = ((even + 0x7FFF + (even >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    for i, part in enumerate(packed.slices):
+        np.testing.assert_array_equal(packed.flat[part], (even if i in chosen else values)[part])
