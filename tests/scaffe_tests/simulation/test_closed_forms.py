@@ -123,6 +123,16 @@ def test_exchanges(cluster: str, name: str, ranks: int, within: float) -> None:
     assert one.seconds == pytest.approx(events("allreduce", name, cluster, ranks, 4 * MIB, one.chunk), rel=within)
 
 
+@pytest.mark.parametrize("chunk", [MIB >> 2, MIB, 4 * MIB])
+@pytest.mark.parametrize("cluster", ["8280", "taihulight"])
+def test_a_ring_adds_a_chunk_while_the_next_one_comes(cluster: str, chunk: int) -> None:
+    """Blocks of 4 MiB; the additions of taihulight take longer than its messages."""
+    links = find_cluster(cluster).links
+    for what in ("reduce_scatter", "allgather"):
+        found = cost(what, "ring", links, 8, 32 * MIB, [chunk]).seconds
+        assert found == pytest.approx(events(what, "ring", cluster, 8, 32 * MIB, chunk), rel=0.02), what
+
+
 @pytest.mark.parametrize("cluster", ["8280", "taihulight", "ndr"])
 def test_halving_adds_a_chunk_while_the_next_one_comes(cluster: str) -> None:
     one = cost("allreduce", "halving", find_cluster(cluster).links, 64, 64 * MIB, [4 * MIB])
