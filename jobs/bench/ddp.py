@@ -11,7 +11,7 @@ channels-last, with one SGD step an iteration. Rows:
 - communicating alone: the backend's allreduce of DDP's buckets, 25 MiB each,
 - DDP.
 
-NET may also be `sizes`: then the rows are an all_reduce of 4 bytes to 64 MB, in us.
+NET may also be `sizes`: then the rows are an all_reduce of 4 bytes to 64 MB. The last column is gloo's time over ours.
 
 PyTorch is faster with MALLOC_MMAP_THRESHOLD_=2000000000 and MALLOC_TRIM_THRESHOLD_=2000000000 in the environment.
 """
@@ -153,7 +153,7 @@ def table(ranks: int, a: argparse.Namespace, spent: dict[str, list[float]]) -> s
     what = "all_reduce" if a.net == SIZES else f"{a.net}, batch {a.batch} a rank, channels-last"
     lines = [
         f"{what}, {ranks} ranks, PyTorch {torch.__version__}",
-        f"{'':30}{'ms':>9}{'least':>9}{'most':>9}{'samples/s':>11}{'hidden':>8}",
+        f"{'':30}{'ms':>9}{'least':>9}{'most':>9}{'samples/s':>11}{'hidden':>8}{'gloo/ours':>11}",
     ]
     for name, each in spent.items():
         line = f"{name:30}{middle[name]:9.3f}{min(each):9.3f}{max(each):9.3f}"
@@ -161,6 +161,8 @@ def table(ranks: int, a: argparse.Namespace, spent: dict[str, list[float]]) -> s
             talking = middle[f"{TALKING}, {name.removeprefix(DDP + ', ').removesuffix(HOOKED)}"]
             hidden = (middle[ALONE] + talking - middle[name]) / talking
             line += f"{1e3 * ranks * a.batch / middle[name]:11.1f}{hidden:8.0%}"
+        if "scaffe" in name and (rival := name.replace("scaffe", "gloo")) in middle:
+            line = f"{line:76}{middle[rival] / middle[name]:11.2f}"
         lines.append(line)
     return "\n".join(lines)
 
