@@ -21,6 +21,7 @@ TYPES = {"mpi_char": "uint8", "mpi_int": "int32", "mpi_float": "float32"}
 LEAST_LIMIT, LIMIT = 1 << 20, 1 << 29  # bytes: the lowest and the default limit of a message
 LEAST, MOST = 1, 1 << 20  # bytes of a message
 ROTATE = -1
+UNITS = {"K": 10, "M": 20, "G": 30}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -173,12 +174,18 @@ def _sizes(text: str) -> tuple[int, int]:
     """Read [MIN:]MAX."""
     low, colon, high = text.partition(":") if ":" in text else ("", ":", text)
     try:
-        least, most = int(low or LEAST), int(high or MOST)
+        least, most = _bytes(low) if low else LEAST, _bytes(high) if high else MOST
     except ValueError:
         least, most = 0, 0
     if not 1 <= least <= most or not (low or high):
         raise argparse.ArgumentTypeError(f"expected [MIN:]MAX in bytes, 1 <= MIN <= MAX, got '{text}'")
     return least, most
+
+
+def _bytes(text: str) -> int:
+    """Return the bytes of `1000`, `64K`, `1M` or `1G`. Raise ValueError for another text."""
+    shift = UNITS.get(text[-1:].upper())
+    return int(text) if shift is None else int(text[:-1]) << shift
 
 
 def _percentiles(text: str) -> tuple[int, ...]:
