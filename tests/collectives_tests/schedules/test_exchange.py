@@ -91,3 +91,8 @@ def test_a_ring_has_the_same_number_of_pieces_in_flight_from_lap_to_lap(ranks: i
                 assert sent == min(came + together, 2 * (ranks - 1) * laps * together)
                 came += 1
         assert sent == came == 2 * (ranks - 1) * laps * together
+
+
+def test_halving_sends_several_pieces_before_it_waits_for_one() -> None:
+    steps = make_schedule("allreduce", "halving", 2, 64, chunk=1, depth=16).rank(0)
+    assert [step.kind for step in steps[:9]] == [*[StepKind.SEND] * 8, StepKind.RECV_ADD]
