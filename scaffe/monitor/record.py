@@ -134,7 +134,6 @@ class Observation:
     """A rank's record as read at time `now`, in ns.
 
     `row` holds the FIELDS of its main thread, and `instances` those of its instances where it has several.
-    `awake` is the time since which its watchdog has run without a pause of half the stall time.
     """
 
     rank: int
@@ -142,7 +141,6 @@ class Observation:
     row: Sequence[int]
     now: int
     instances: Sequence[Sequence[int]] = ()
-    awake: int = 0
 
     @property
     def rows(self) -> Sequence[Sequence[int]]:

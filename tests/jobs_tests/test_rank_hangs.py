@@ -7,17 +7,17 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import nets
 import pytest
+from conftest import environment
+from patience import end_late
 
 SECONDS = "4"  # the stall time: longer than a busy machine keeps a rank from running
-LONGEST = 900  # seconds of a job
 END, WHEN = 6, 3  # iterations, and the one in which a rank hangs
-pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(300)]  # they start an mpirun of their own, or three
 LAYER = """
 layer {
   name: "hanging" type: "Python" bottom: "ip1" top: "hung" python_param { module: "hanging" layer: "Hanging" }
@@ -57,6 +57,7 @@ class Hanging(Same):
             hang()
 
 def hanging_fence(self):
+    Heartbeats.fence = fence  # at the first snapshot alone
     hang()
     fence(self)
 
@@ -71,7 +72,6 @@ class Trainings:
     def __init__(self, mpirun, folder: Path):
         self.mpirun, self.folder = mpirun, folder
         self.started: list[subprocess.Popen[str]] = []
-        self.watchdogs: list[threading.Timer] = []
         self._resumed: dict[tuple[str, ...], list[bytes]] = {}
         first = 'layer {\n  name: "ip2" type: "InnerProduct" bottom: "ip1" '
         self.net = nets.tower(nets.write_images(folder / "db", 36)).replace(first, LAYER.strip() + " ")
@@ -83,7 +83,7 @@ class Trainings:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         nets.write_solver(folder, self.net, max_iter=end, snapshot_after_train=True, snapshot_prefix="snap", **fields)
-        env = {**os.environ, "PYTHONPATH": str(self.folder), "NO_COLOR": "1", "SCAFFE_VENV": sys.prefix}
+        env = {**environment(), "PYTHONPATH": os.pathsep.join([str(self.folder), environment()["PYTHONPATH"]])}
         launch, shrink = [], []
         if hanging:
             launch, env["HANGING"] = ["--with-ft", "ulfm"], hanging
@@ -91,8 +91,7 @@ class Trainings:
         train = [sys.executable, "-m", "scaffe", "train", "--solver", "solver.prototxt", "--allow-python-layers"]
         process = self.mpirun.start(ranks, *launch, *train, *shrink, *flags, cwd=folder, env=env)
         self.started.append(process)
-        self.watchdogs.append(threading.Timer(LONGEST, process.terminate))  # mpirun ends its ranks
-        self.watchdogs[-1].start()
+        end_late(process)
         return process
 
     def run(self, name: str, ranks: int, *flags: str, **given) -> str:
@@ -116,8 +115,7 @@ class Trainings:
         return self._resumed[flags]
 
     def close(self) -> None:
-        for process, watchdog in zip(self.started, self.watchdogs, strict=True):
-            watchdog.cancel()
+        for process in self.started:
             process.terminate()
             process.communicate()
 

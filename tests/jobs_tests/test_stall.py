@@ -7,18 +7,17 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import nets
 import pytest
+from patience import end_late
 
 import scaffe
 
 SECONDS = "0.8"
 SURELY = "3"  # a busy machine keeps no rank from running for as long: the first report ends the job
-LONGEST = 900  # seconds of a job
 ITERATION = 2  # of max_iter
 WAYS = {
     "SC-B": ["--workflow", "SC-B"],
@@ -79,7 +78,7 @@ class Job:
 
     def end(self) -> int:
         """Read the rest of the log; return the exit code."""
-        self.read.append(self.process.communicate(timeout=900)[1])
+        self.read.append(self.process.communicate()[1])
         return self.process.returncode
 
     @property
@@ -97,7 +96,6 @@ def train(mpirun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
     (tmp_path / "net.prototxt").write_text(net)
     nets.write_solver(tmp_path, net, max_iter=6, snapshot_after_train=True, snapshot_prefix="snap")
     started: list[subprocess.Popen[str]] = []
-    watchdogs: list[threading.Timer] = []
 
     def start(ranks: int, stopping: int, *flags: str, command: Sequence[str] = TRAIN) -> Job:
         where = "backward" if command is TRAIN else "forward"
@@ -106,13 +104,11 @@ def train(mpirun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
         )
         scaffe = [sys.executable, "-m", "scaffe", *command, "--allow-python-layers"]
         started.append(mpirun.start(ranks, *scaffe, *flags, cwd=tmp_path))
-        watchdogs.append(threading.Timer(LONGEST, started[-1].terminate))  # mpirun ends its ranks
-        watchdogs[-1].start()
+        end_late(started[-1])
         return Job(started[-1])
 
     yield start
-    for process, watchdog in zip(started, watchdogs, strict=True):
-        watchdog.cancel()
+    for process in started:
         process.terminate()
         process.communicate()
 

@@ -7,19 +7,18 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import dying
 import nets
 import pytest
+from patience import end_late
 
 SECONDS = 0.8  # the stall time: a process that is stopped uses no CPU, however busy the machine is
 BUSY = 2.4  # where ranks train, too: longer than a busy machine keeps one from running
-LONGEST = 900  # seconds of a job
 END = 6  # iterations
-pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
+pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(300)]  # they start an mpirun of their own, or three
 
 
 class Trainings:
@@ -37,9 +36,7 @@ class Trainings:
         ft = ["--with-ft", "ulfm"] if "--on-rank-loss" in flags else []
         command = [sys.executable, "-m", "mpi4py", dying.__file__, moments, "train", "--solver", "solver.prototxt"]
         process = self.mpirun.start(ranks, *ft, *command, *map(str, flags), cwd=folder)
-        watchdog = threading.Timer(LONGEST, process.terminate)  # mpirun ends its ranks
-        watchdog.daemon = True
-        watchdog.start()
+        end_late(process)
         return process
 
     def run(self, *given: object) -> tuple[int, str, bytes]:

@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from patience import LOOK, patient, share
+from patience import LOOK, least_share, patient
 
 STATUS = 3  # the exit status of a run that a watchdog ended
 SECONDS = 120.0  # as patience counts them
-LEAST_SHARE = 0.2  # of a core: however busy the machine, a test takes at most five times as many by the clock
 SHORTEST_SLEEP, LONGEST_SLEEP = 20e-6, 2e-3  # seconds between two looks whether all ranks have ended a test
 STILL = 900.0  # without the GIL, after which the run is ended; many, since a machine may stand still for minutes
 
@@ -85,11 +84,6 @@ class Watchdog:
         os.write(self.stderr, f"\nwatchdog: {nodeid} took more than {seconds:g} s\n".encode())
         faulthandler.dump_traceback(file=self.stderr, all_threads=True)
         self.end(STATUS)
-
-
-def least_share() -> float:
-    """Return the share of a core that a test gets, as it counts for the watchdog."""
-    return max(share(), LEAST_SHARE)
 
 
 def end_process(status: int) -> None:

@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scaffe.monitor.record import BEAT, Observation
+from scaffe.monitor.record import Observation
 from scaffe.parallel.watch.policy import end_itself, kill
 from scaffe.parallel.world import World
 
-HEARD = 3  # quarters of the stall time in which another node's rank ran, that show that it ran for half of that time
+RAN = 3  # quarters of the stall time in which another rank's watchdog ran, that show that it ran for half of that time
 
 
 class Standing:
@@ -65,15 +65,14 @@ def hanging(
 
 @dataclass
 class OwnPause:
-    """A pause of this watchdog: the time of the look before it, its seconds, and what is heard `until` the next look.
+    """A pause of this watchdog: its seconds, and what others `ran` meanwhile, as far as is known `until` the next look.
 
     By then the ranks of its node that receive datagrams have taken in those that came meanwhile.
     """
 
-    last: float
     seconds: float
     until: float
-    heard: Counter[int] = field(default_factory=Counter)
+    ran: Counter[int] = field(default_factory=Counter)
 
 
 class Hanging:
@@ -99,14 +98,14 @@ class Hanging:
         self._last = time.monotonic()  # when this watchdog looked
         self._pause: OwnPause | None = None  # of its own, after which it may find that others ran
 
-    def look(self, seen: Sequence[Observation], heard: Mapping[int, int]) -> None:
-        """End ranks that hang, `seen` being all ranks, `heard` the intervals in which ranks elsewhere ran meanwhile."""
+    def look(self, seen: Sequence[Observation], ran: Mapping[int, int]) -> None:
+        """End ranks that hang, `seen` being all ranks, `ran` the quarters in which each other one ran meanwhile."""
         now, last = time.monotonic(), self._last
         if now - last >= self.seconds:
-            self._pause = OwnPause(last, now - last, now + 1.5 * self.nap)
+            self._pause = OwnPause(now - last, now + 1.5 * self.nap)
         self._last = now
         if self._pause is not None and now <= self._pause.until:
-            self._check_itself(seen, heard, self._pause)
+            self._check_itself(ran, self._pause)
         ranks = list(zip(seen, self._standing, strict=True))
         for one, still in ranks:
             still.watch(one, min(now - last, 2 * self.nap))
@@ -118,16 +117,14 @@ class Hanging:
             if one.rank in self.local and one.rank not in self._given_up and self._is_lowest():
                 self._kill(one)
 
-    def _check_itself(self, seen: Sequence[Observation], heard: Mapping[int, int], pause: OwnPause) -> None:
-        """End this process if others ran while it did not: they may have given it up.
+    def _check_itself(self, ran: Mapping[int, int], pause: OwnPause) -> None:
+        """End this process if another one ran while it did not: that one may have given it up.
 
-        Where all were stopped, as a batch system may do, they go on together.
+        Where all were stopped, as a batch system may do, they go on together. Pauses of the other one don't count: it
+        gives up by the time in which it runs.
         """
-        pause.heard.update(heard)
-        since, last = (pause.last + self.seconds / 2) * 1e9, pause.last * 1e9
-        others = [one for one in seen if one.rank != self.rank]
-        near = any(one.row[BEAT] >= since and one.awake <= last for one in others if one.rank in self.local)
-        if near or any(count >= HEARD for count in pause.heard.values()):
+        pause.ran.update(ran)
+        if any(count >= RAN for count in pause.ran.values()):
             line = f"its process did not run for {pause.seconds:.0f} s while other ranks did"
             end_itself(f"rank {self.rank} is given up: {line}")
 

@@ -23,8 +23,6 @@ from scaffe.monitor.record import (
     ITERATION,
     NBYTES,
     RANKS,
-    SINCE,
-    SINCE_WORD,
     WAIT,
     WHAT_WORD,
     WORDS,
@@ -87,7 +85,7 @@ class Heartbeats:
         for k, rank in enumerate([*self.local, *foreign]):
             start = k // node.size * nbytes // 8
             self.rows[rank] = segments[k % node.size][start : start + nbytes // 8]
-        self._heard = [0] * world.size  # looks of other nodes' ranks that are known
+        self._known = [0] * world.size  # looks of all ranks' watches, as far as they are known
         self._own = [self.rows[self.rank][k * len(WORDS) : (k + 1) * len(WORDS)] for k in range(len(self.records))]
         self.take_records()
         self._beat()  # before the next call of MPI, so that no rank of this host is unknown from then on
@@ -147,7 +145,7 @@ class Heartbeats:
         """Take in the records of other nodes, give those of this one, and act on what all records say."""
         self.datagrams.receive(self.rows)
         if self.hanging is not None:  # before the beat: a process that was given up shows no sign of life
-            self.hanging.look([self.seen(rank) for rank in range(len(self.rows))], self._heard_since())
+            self.hanging.look([self.seen(rank) for rank in range(len(self.rows))], self._ran_since())
         self._beat()
         if self._is_first(self.local):
             self.datagrams.send(self.rows, self.local)
@@ -155,18 +153,16 @@ class Heartbeats:
 
     def _beat(self) -> None:
         row, now = self.rows[self.rank], time.monotonic_ns()
-        if (now - row[BEAT_WORD]) / 1e9 > self.seconds / 2:
-            row[SINCE_WORD - len(WORDS)] = now  # of the last row, before the beat: since when it runs without a pause
         if now - self._counted >= self._every * 1e9:
             self._looks, self._counted = self._looks + 1, now
             row[WHAT_WORD - len(WORDS)] = packed(self._looks, 0, 0, -1, 0)
         row[BEAT_WORD] = now
 
-    def _heard_since(self) -> Mapping[int, int]:
-        """Return in how many more intervals ranks of other nodes are known to have run than at the last call."""
+    def _ran_since(self) -> Mapping[int, int]:
+        """Return in how many more quarters other ranks are known to have run than at the last call."""
         known = [unpacked(row[-len(WORDS) :])[ITERATION] for row in self.rows]
-        before, self._heard = self._heard, known
-        return {rank: known[rank] - old for rank, old in enumerate(before) if old and rank not in self.local}
+        before, self._known = self._known, known
+        return {rank: known[rank] - old for rank, old in enumerate(before) if old and rank != self.rank}
 
     def _fits(self, row: Sequence[int]) -> bool:
         return all(self.layers.has(one) for one in threads(row))
@@ -178,9 +174,8 @@ class Heartbeats:
 
     def seen(self, rank: int) -> Observation:
         """Return a rank's record as it is now."""
-        rows = threads(self.rows[rank])
-        row, *instances = rows[: self._counts[rank]]
-        return Observation(rank, self.hosts[rank], row, time.monotonic_ns(), instances, rows[-1][SINCE])
+        row, *instances = threads(self.rows[rank])[: self._counts[rank]]
+        return Observation(rank, self.hosts[rank], row, time.monotonic_ns(), instances)
 
     def fence(self) -> None:
         """Return once the watchdog has looked, if this process did not run for the stall time: it may be given up."""

@@ -16,7 +16,7 @@ from scaffe.files.lock_owner import this_process
 from scaffe.files.process_state import start_of
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, RANKS, SNAPSHOT, SUMS, UPDATE, Observation
 from scaffe.parallel.watch import hanging as module
-from scaffe.parallel.watch.hanging import HEARD, Hanging, Standing, hanging
+from scaffe.parallel.watch.hanging import RAN, Hanging, Standing, hanging
 from scaffe.parallel.watch.report import LayerNames
 from scaffe.parallel.world import World
 
@@ -31,9 +31,9 @@ class Named(LayerNames):
         self.names, self.reading = [["data", "conv1", "loss"]], [[True, False, False]]
 
 
-def seen(rank: int, operation: int, layer: int, wait: int, idle: float, silent: float, awake: int = 0) -> Observation:
+def seen(rank: int, operation: int, layer: int, wait: int, idle: float, silent: float) -> Observation:
     row = 7, 0, operation, layer, wait, NOW - int(idle * S), NOW - int(silent * S)
-    return Observation(rank, "host", row, NOW, awake=awake)
+    return Observation(rank, "host", row, NOW)
 
 
 def given_up(*ranks: tuple, watched: float = 1000) -> tuple[list[int], list[int]]:
@@ -159,21 +159,12 @@ def test_a_process_that_has_ended_or_whose_id_is_another_ones_is_not_killed(watc
     assert ended == []
 
 
-@pytest.mark.parametrize(
-    ("awake", "heard", "ends"),
-    [
-        (900, 0, True),  # rank 1 ran on
-        (1100, 0, False),  # it was stopped too, and woke a moment before
-        (1100, HEARD, True),  # on another host it ran on
-        (900, HEARD - 1, False),  # whose clock is another
-    ],
-)
-def test_a_process_that_was_stopped_ends_itself_if_others_ran_on(watch, ended, capsys, awake, heard, ends) -> None:
-    watch[0].local = [0] if heard else [0, 1]
+@pytest.mark.parametrize("local", [[0], [0, 1]], ids=["on another host", "on this host"])
+@pytest.mark.parametrize(("ran", "ends"), [(RAN, True), (RAN - 1, False)], ids=["ran on", "woke a moment before"])
+def test_a_process_that_was_stopped_ends_itself_if_others_ran_on(watch, ended, capsys, local, ran, ends) -> None:
+    watch[0].local = local
     watch[1].now += 100
-    one = seen(1, *RUNS, awake=awake * S)
-    row = (*one.row[:-1], int(watch[1].now * S))
-    watch[0].look([seen(0, *RUNS), replace(one, row=row)], Counter({1: heard}))
+    watch[0].look([seen(0, *RUNS), seen(1, *RUNS)], Counter({1: ran}))
     assert ended == [(os.getpid(), signal.SIGKILL)] * ends
     line = "scaffe: rank 0 is given up: its process did not run for 100 s while other ranks did\n"
     assert capsys.readouterr().err == line * ends
@@ -183,8 +174,8 @@ def test_what_other_ranks_of_the_node_hear_counts_until_the_next_look(watch, end
     """A rank that gets no datagrams itself may look before those that do."""
     watch[0].local = [0]
     watch[1].now += 100
-    ranks = [seen(0, *RUNS), seen(1, *RUNS, awake=1100 * S)]
-    watch[0].look(ranks, Counter({1: HEARD - 1}))
+    ranks = [seen(0, *RUNS), seen(1, *RUNS)]
+    watch[0].look(ranks, Counter({1: RAN - 1}))
     watch[1].now += 1
     watch[0].look(ranks, Counter({1: 1}))
     assert ended == [(os.getpid(), signal.SIGKILL)]
@@ -192,8 +183,8 @@ def test_what_other_ranks_of_the_node_hear_counts_until_the_next_look(watch, end
 
 def test_what_is_heard_later_is_of_the_time_after_the_pause(watch, ended) -> None:
     watch[0].local = [0]
-    ranks = [seen(0, *RUNS), seen(1, *RUNS, awake=1100 * S)]
-    for pause, heard in ((100, 1), (1, 1), (1, 1), (1, HEARD)):
+    ranks = [seen(0, *RUNS), seen(1, *RUNS)]
+    for pause, ran in ((100, 1), (1, 1), (1, 1), (1, RAN)):
         watch[1].now += pause
-        watch[0].look(ranks, Counter({1: heard}))
+        watch[0].look(ranks, Counter({1: ran}))
     assert ended == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from array import array
 from itertools import product
 from pathlib import Path
 
@@ -315,6 +316,14 @@ def test_other_nodes_are_told_at_once_that_the_program_has_ended() -> None:
         told = [unpack(watch.datagrams._token, there.recv(1 << 16), NOW, 2 * len(WORDS)) for _ in range(LAST)]
     assert [(rank, threads(row)[0][WAIT]) for [(rank, row)] in told] == [(0, END)] * LAST
     watch.close()
+
+
+def test_all_other_ranks_looks_are_counted_since_the_last_time() -> None:
+    watch = Heartbeats.__new__(Heartbeats)
+    watch.rank, watch.local, watch._known = 0, [0, 1], [0] * 3
+    for looks, ran in (((1, 1, 0), {}), ((5, 4, 2), {1: 3}), ((5, 4, 4), {1: 0, 2: 2})):
+        watch.rows = [memoryview(array("q", (0, 0, 0, packed(one, 0, 0, -1, 0), 0, 0))) for one in looks]
+        assert watch._ran_since() == ran
 
 
 def test_what_is_not_this_jobs_datagram_is_refused() -> None:
