@@ -52,7 +52,7 @@ def test_survivors_get_an_exception_where_mpi_tolerates_faults(tolerant_mpirun, 
 
 
 GOES_ON = """
-import os, signal, sys
+import contextlib, os, signal, sys
 import numpy as np
 from mpi4py import MPI
 from collectives import Communicator, RankLostError, Staged
@@ -91,8 +91,9 @@ stages = Staged(comm, "reduce", [mine])
 stages.start(ready=True)
 stages.wait()
 assert rest.rank or np.array_equal(mine, expected)
-rest.Barrier()
 print(f"rank {world.rank} goes on as {rest.rank} of {rest.size}", flush=True)
+with contextlib.suppress(MPI.Exception):  # the first to leave it ends, and is lost to those that are still in it
+    rest.Barrier()
 os._exit(0)
 """
 
