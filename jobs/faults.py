@@ -300,7 +300,7 @@ def run(a: argparse.Namespace, folder: Path) -> int:
         begin, wrong = time.monotonic(), ""
         try:
             outcome = matrix.run(cell)
-            shutil.rmtree(folder / str(cell))
+            shutil.rmtree(folder / str(cell), ignore_errors=True)
         except FaultError as error:
             outcome, wrong = FAILED, str(error)
         counts.add(cell, outcome)

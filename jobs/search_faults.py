@@ -77,7 +77,7 @@ def run_fault(fault: Fault, folder: Path, seconds: float) -> Result:
         outcome = Matrix(below, seconds, {NODE: partial(Job, training=fault.training)}).run(fault.cell)
     except (FaultError, SystemExit) as error:
         return Result(fault, FAILED, str(error))
-    shutil.rmtree(below)
+    shutil.rmtree(below, ignore_errors=True)  # a launcher that has ended may be removing its folder in there meanwhile
     return Result(fault, outcome)
 
 
