@@ -86,7 +86,7 @@ use_prefix() {
 [ ! -d "$work/site" ] || use_prefix "$work/site"
 # The mpirun of a wheel is beside the interpreter, which may not be on PATH.
 command -v mpirun >/dev/null || PATH=$PATH:$(dirname "$python")
-export PYTHONPATH=$root:$root/tests/support:$root/jobs${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 NO_COLOR=1
+export PYTHONPATH=$root:$root/tests/support:$root/tests/support/stand_ins:$root/jobs${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 NO_COLOR=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 # Kernels that CuPy and PyTorch compiled, and plans that were timed, for the next slot.
 export XDG_CACHE_HOME=$work/cache CUPY_CACHE_DIR=$work/cache/cupy TORCHINDUCTOR_CACHE_DIR=$work/cache/inductor

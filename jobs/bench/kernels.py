@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _stand_in() -> Any:
-    """Return the stand-in for a GPU that the tests use; it is in tests/support, on PYTHONPATH."""
+    """Return the stand-in for a GPU that the tests use; it is in tests/support/stand_ins, on PYTHONPATH."""
     from cudnn_gpu import gpu_with
 
     return gpu_with()
