@@ -51,7 +51,7 @@ def _first(quick: bool, rehearse: bool) -> Iterator[Step]:
     """Yield part a: the machine, the kernels' code, cuDNN and cuBLAS, ranks, and four nets in bf16 against PyTorch."""
     yield Step("machine", "a machine", [*PYTHON, "-m", "scaffe", "device-query"], 60, figures="GPUs?( 0)?: .*")
     files = [f"{CUDA_TESTS}/test_{name}.py" for name in ("cuda_kernels", "real_signatures")]
-    files.append("tests/collectives_tests/execution/test_device_kernels.py")
+    files.append("tests/collectives_tests/execution/device/test_kernels.py")
     compiled = [*PYTEST, *SPREAD, *files, *_chosen(quick, "not sm_75 and not sm_80")]
     yield Step("kernels compile", "a kernels", compiled, 180)
     files = [CONVOLUTIONS, *(f"{CUDA_TESTS}/test_cuda_{name}.py" for name in ("layouts", "plans"))]

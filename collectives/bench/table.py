@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 from collectives.verbs import SCHEDULED
@@ -141,11 +142,9 @@ def _number(value: float | None) -> str:
 
 def write_json(rows: Sequence[Measurement], path: str) -> None:
     """Write the rows, whole or not at all."""
-    part = f"{path}.part"
-    with open(part, "w") as file:
+    with _unfinished(path) as part, open(part, "w") as file:
         json.dump([asdict(row) for row in rows], file, indent=1)
         file.write("\n")
-    os.replace(part, path)
 
 
 def plot(rows: Sequence[Measurement], path: str) -> None:
@@ -169,6 +168,13 @@ def plot(rows: Sequence[Measurement], path: str) -> None:
     axes.set_title(f"{rows[0].op}, {rows[0].ranks} ranks")
     axes.grid(alpha=0.3)
     axes.legend()
+    with _unfinished(path) as part:
+        figure.savefig(part, dpi=150, bbox_inches="tight", format="png")
+
+
+@contextmanager
+def _unfinished(path: str) -> Iterator[str]:
+    """Yield the name of a file that takes the place of `path` once it is written."""
     part = f"{path}.part"
-    figure.savefig(part, dpi=150, bbox_inches="tight", format="png")
+    yield part
     os.replace(part, path)

@@ -78,7 +78,9 @@ def test_a_workflows_name_stands_in_its_own_file_alone() -> None:
         if isinstance(node, ast.Constant) and re.fullmatch(r"SC-\w+", str(node.value))
     }
     room = "scaffe/parallel/workflows"
-    assert places == {(f"{room}/sc_b.py", "SC-B"), (f"{room}/sc_ob.py", "SC-OB"), (f"{room}/sc_obr.py", "SC-OBR")}
+    assert ("scaffe/parallel/workflows/sc_b.py", "SC-B") in places
+    own = {(f"{room}/{name.lower().replace('-', '_')}.py", name) for _, name in places}
+    assert places == own
 
 
 # Who may speak of a device: whoever chooses it, describes it or says in a record which one is wanted.

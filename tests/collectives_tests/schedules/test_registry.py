@@ -69,8 +69,8 @@ def test_the_models_table_compares_an_added_algorithm_that_asks_for_it(tmp_path:
             op: {each.algorithm for each in ModelledTimes(ETHERNET, Shape(8, 1, "tcp"), False, op, 1 << 20).seconds()}
             for op in VERBS
         }
-    assert compared["reduce"] == compared["bcast"] == {"mpi", "chain", "trident"}
-    assert compared["allreduce"] == {"mpi", "ring", "halving"}
+    assert "trident" in compared["reduce"] & compared["bcast"]
+    assert "mpi" in compared["allreduce"] and "trident" not in compared["allreduce"]
 
 
 def test_help_model_and_documents_list_an_added_algorithm(trident: None) -> None:

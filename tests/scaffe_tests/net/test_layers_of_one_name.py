@@ -120,7 +120,8 @@ def test_a_drawn_graph_has_a_node_for_each(net):
 
 def test_the_first_convolutions_filters_are_drawn():
     filters = "convolution_param { num_output: 2 kernel_size: 2 }"
-    conv = f"layer {{ name: 'a' type: 'Convolution' bottom: 'x' top: 'y' {filters} }}"
+    wider = f"layer {{ name: 'wider' type: 'Deconvolution' bottom: 'x' top: 'wide' {filters} }}"
+    conv = wider + f"layer {{ name: 'a' type: 'Convolution' bottom: 'wide' top: 'y' {filters} }}"
     image = "layer { name: 'in' type: 'Input' top: 'x' input_param { shape { dim: 1 dim: 1 dim: 4 dim: 4 } } }"
     net = net_of(image + conv + "layer { name: 'a' type: 'ReLU' bottom: 'y' top: 'y' }")
     assert list(about.first_filters(net)) == ["filters/a"]

@@ -180,16 +180,20 @@ def test_a_name_gives_its_gather_and_number() -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("ring", "unknown gather 'ring'; known: server, slices, tree:2"),
+        ("ring", f"unknown gather 'ring'; known: {gather_module.known()}"),
         ("", "unknown gather ''"),
         ("tree:x", "unknown gather 'tree:x'"),
         ("tree:0", "gather 'tree:0': the number must be 1 or more"),
-        ("slices:2", "gather 'slices:2': slices takes no number; known: server"),
+        ("slices:2", f"gather 'slices:2': slices takes no number; known: {gather_module.known()}"),
     ],
 )
 def test_a_wrong_name_is_an_error(text: str, error: str) -> None:
     with pytest.raises(ScaffeError, match=f"^{error}"):
         find_gather(text)
+
+
+def test_errors_list_the_gathers_with_their_numbers() -> None:
+    assert {"server", "slices", "tree:2"} <= {*gather_module.known().split(", ")}
 
 
 def test_a_gather_needs_a_name_of_its_own() -> None:
