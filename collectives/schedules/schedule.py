@@ -29,7 +29,7 @@ all steps up to number `after` have finished; that keeps data in flight from bei
 - waits before step i for the sends numbered `steps[i].after` or less, and at the end for all;
 - posts a receive whose `after` has not finished at a later step, at the latest in its turn.
 
-Two receives and two sends in flight are enough; more hide more.
+Two receives and two sends in flight are enough at `depth` 4, `depth` / 2 sends beyond; more hide more.
 
 **Messages** of one (source, destination, tag) match in order, as MPI's do; tags are small numbers from 0.
 """

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from collectives.execution.execute import InFlight
 from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.exchange import SHARE, SUM, pieces
 from collectives.schedules.halving import blocks_of_rounds, cost, halving
 from collectives.schedules.ring import ring
 from collectives.schedules.schedule import StepKind
+from collectives.simulation.check import check
 from collectives.verbs import even_bounds
 
 
@@ -96,3 +98,10 @@ def test_a_ring_has_the_same_number_of_pieces_in_flight_from_lap_to_lap(ranks: i
 def test_halving_sends_several_pieces_before_it_waits_for_one() -> None:
     steps = make_schedule("allreduce", "halving", 2, 64, chunk=1, depth=16).rank(0)
     assert [step.kind for step in steps[:9]] == [*[StepKind.SEND] * 8, StepKind.RECV_ADD]
+
+
+@pytest.mark.parametrize("name", ["ring", "halving"])
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_as_many_sends_as_pieces_are_enough(name: str, ranks: int) -> None:
+    for depth, sends in ((8, 4), (16, 8)):
+        check(make_schedule("allreduce", name, ranks, 40 * ranks + 1, chunk=2, depth=depth), InFlight(4, sends))
