@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from both_engines import build, needs_bf16
 
+from collectives.codecs import Bfloat16Codec
 from scaffe.parallel.rounded import LINE, RoundedParameters, rounded_parameters
 
 pytestmark = pytest.mark.mpi_skip
@@ -76,3 +77,12 @@ def test_ranges_go_there_and_back_on_any_processor(cuts):
     even = ((even + 0x7FFF + (even >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
     for i, part in enumerate(packed.slices):
         np.testing.assert_array_equal(packed.flat[part], (even if i in chosen else values)[part])
+
+
+def test_a_value_that_is_no_number_stays_none():
+    """Rounding would make infinity, or a number, of these bits."""
+    values, words = np.array([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32), np.zeros(6, np.uint8)
+    Bfloat16Codec().encode(values, words)
+    back = np.zeros(3, np.float32)
+    Bfloat16Codec().decode(words, back)
+    assert np.isnan(back).all()

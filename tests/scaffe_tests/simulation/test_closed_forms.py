@@ -176,6 +176,17 @@ def test_six_ranks_of_a_node_halve_in_it() -> None:
     assert cost("allreduce", "halving", links, 6, MIB, [4 * MIB]).seconds == pytest.approx(2 * MIB * 5 / 6)
 
 
+@pytest.mark.parametrize(("name", "ranks"), [("halving", 7), ("ring", 8)])
+def test_the_ranks_of_a_node_stay_in_it(name: str, ranks: int) -> None:
+    slow = find_cluster("cluster-a").with_(devices=8, alpha=1e3, rate=1e-9)
+    assert cost("allreduce", name, slow.links, ranks, MIB, [4 * MIB]).seconds < 1
+
+
+def test_a_cost_is_of_a_verb_that_the_algorithm_has() -> None:
+    with pytest.raises(AlgorithmError, match="reduce has no algorithm 'ring'"):
+        cost("reduce", "ring", find_cluster("cluster-a").links, 4, MIB, [MIB])
+
+
 def test_two_ranks_by_hand() -> None:
     """One message each way of all parameters: 1 s for a byte and no latency, nothing else."""
     slow = find_cluster("tianhe").with_(alpha=0.0, alpha_in=0.0, rate=1.0, rate_in=1.0, add=1e30, launch=0.0)
