@@ -162,7 +162,8 @@ class Heartbeats:
         """Return in how many more quarters other ranks are known to have run than at the last call."""
         known = [unpacked(row[-len(WORDS) :])[ITERATION] for row in self.rows]
         before, self._known = self._known, known
-        return {rank: known[rank] - old for rank, old in enumerate(before) if old and rank != self.rank}
+        counted = [rank for rank, old in enumerate(before) if old or rank in self.local]  # here a count begins with 0
+        return {rank: known[rank] - before[rank] for rank in counted if rank != self.rank}
 
     def _fits(self, row: Sequence[int]) -> bool:
         return all(self.layers.has(one) for one in threads(row))

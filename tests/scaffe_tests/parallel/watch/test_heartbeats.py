@@ -321,7 +321,7 @@ def test_other_nodes_are_told_at_once_that_the_program_has_ended() -> None:
 def test_all_other_ranks_looks_are_counted_since_the_last_time() -> None:
     watch = Heartbeats.__new__(Heartbeats)
     watch.rank, watch.local, watch._known = 0, [0, 1], [0] * 3
-    for looks, ran in (((1, 1, 0), {}), ((5, 4, 2), {1: 3}), ((5, 4, 4), {1: 0, 2: 2})):
+    for looks, ran in (((1, 1, 0), {1: 1}), ((5, 4, 2), {1: 3}), ((5, 4, 4), {1: 0, 2: 2})):
         watch.rows = [memoryview(array("q", (0, 0, 0, packed(one, 0, 0, -1, 0), 0, 0))) for one in looks]
         assert watch._ran_since() == ran
 
