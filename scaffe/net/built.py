@@ -38,10 +38,10 @@ class Built:
         self.shapes: list[list[tuple[int, ...]]] = []
         self.parameters: list[ParameterBlob] = []
         self.losses: list[tuple[int, int, float]] = []
-        for param, label in zip(self.param.layer, labels(self.param.layer), strict=True):
-            if self.param.engine and not param.engine:
-                param.engine = self.param.engine
-            self._add_layer(param, label)
+        for layer, label in zip(self.param.layer, labels(self.param.layer), strict=True):
+            if self.param.engine and not layer.engine:
+                layer.engine = self.param.engine
+            self._add_layer(layer, label)
         log_without_effect(self.param.layer, self.engine.name)
         for i, j in followers(self.param.layer).items():
             self.layers[i].follower, self.layers[i].follower_is_next = self.layers[j], j == i + 1
