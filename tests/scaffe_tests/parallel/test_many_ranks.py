@@ -69,6 +69,7 @@ def found(tmp_path_factory) -> dict[int, Found]:
 
     results = {}
     with pytest.MonkeyPatch.context() as patch, counted_ranks.on_nodes(patch):
+        patch.setattr("scaffe.parallel.watch.watch.Watch._run", lambda watch: None)  # hundreds would share one GIL
         patch.setattr("scaffe.parallel.watch.datagrams.addresses", lambda: [f"10.0.0.{counted_ranks.PLACE.node}"])
         for size in COUNTED:
             counted, rest = zip(*counted_ranks.run(size, EACH, set_up), strict=True)
