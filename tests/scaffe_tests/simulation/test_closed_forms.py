@@ -116,7 +116,7 @@ def test_an_algorithm_does_only_its_own_collectives() -> None:
 @pytest.mark.parametrize("cluster", ["cluster-a", "taihulight", "ndr"])
 @pytest.mark.parametrize(
     ("name", "ranks", "within"),
-    [("ring", 64, 0.05), ("halving", 1024, 0.02), ("halving", 160, 0.2)],  # 160: groups of 5 lie across nodes
+    [("ring", 64, 0.05), ("halving", 256, 0.02), ("halving", 160, 0.2)],  # 160: groups of 5 lie across nodes
 )
 def test_exchanges(cluster: str, name: str, ranks: int, within: float) -> None:
     one = cost("allreduce", name, find_cluster(cluster).links, ranks, 4 * MIB, [4 * MIB])
@@ -161,7 +161,7 @@ def test_halving_without_a_power_of_two_has_all_rounds_and_the_bytes_of_the_equa
     assert cost("allreduce", "halving", links, 1024, MIB, [4 * MIB]).seconds == pytest.approx(2 * MIB * parts / 1024)
 
 
-@pytest.mark.parametrize("ranks", [16, 64, 1024])
+@pytest.mark.parametrize("ranks", [16, 64, 256])
 @pytest.mark.parametrize("devices", [6, 12])
 def test_halving_of_short_messages_over_nodes_without_a_power_of_two(devices: int, ranks: int) -> None:
     links = find_cluster("cluster-a").with_(devices=devices).links
