@@ -74,8 +74,11 @@ def main() -> None:
     """Print both rates."""
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     for name in ("float32", "bf16"):
-        product = core_rate(name)
-        print(f"{name}: {product.best():.0f} GFLOP/s" if product else f"{name}: not by oneDNN here")
+        try:
+            product = core_rate(name)
+            print(f"{name}: {product.best():.0f} GFLOP/s" if product else f"{name}: not by oneDNN here")
+        except OnednnError as error:
+            print(f"{name}: {error}")
 
 
 if __name__ == "__main__":
