@@ -3,11 +3,11 @@
 # overlap.sh real [NET ...]             2 nodes, the CPU computes, messages take half of SC-B's iteration
 # overlap.sh simulated NODES RATE NET   what workflows take, and what scaffe simulate says, by the links' measured times
 # overlap.sh pairs [NET ...]            SC-OBR and SC-B in 20 pairs, 2 ranks of this machine
-# overlap.sh owners NODES [NET ...]     slices and DDP's form where communicating takes 0.8, 1.0, 1.2 of computing
+# overlap.sh owners NODES [NET ...]     slices and DDP's form where communicating takes RATIOS of computing
 # overlap.sh ddp PYTHON [NET ...]       2 nodes at 1 and 2 Gbit/s (RATES), and PyTorch DDP in another interpreter
 #
 # Nodes are emulated (jobs/lab/netlab.sh), one rank each. In replay layers take the times of a GPU of 5 TFLOP/s, with
-# owners those that messages ask for, of nets with a quarter of the bytes; in the other modes each rank has a core. ARGS="..." adds options of jobs/bench/overlap.py. Needs root, and an environment
+# owners those that messages ask for, of nets with an eighth of the bytes; in the other modes each rank has a core. ARGS="..." adds options of jobs/bench/overlap.py. Needs root, and an environment
 # with Open MPI: $SCAFFE_VENV, or the .venv that jobs/test.sh makes. PYTHON needs torch, mpi4py and scaffe's
 # requirements.
 # Rows are medians over the turns of one run; other work on the machine distorts them.
@@ -67,9 +67,9 @@ owners() { # owners NODES NET...
   local net ratio
   up "$1" 400mbit
   for net in "${@:2}"; do
-    for ratio in 1.0 0.8 1.2; do
+    for ratio in ${RATIOS:-1.0 0.8 1.2}; do
       echo "Communicating alone takes $ratio of computing"
-      overlap "$net" --width 0.5 --bucket-bytes 1M --profile "ratio:$ratio" --rounds 3 --runs "slices,DDP's form"
+      overlap "$net" --width 0.35 --bucket-bytes 512K --profile "ratio:$ratio" --rounds 3 --runs "slices,DDP's form"
     done
   done
 }

@@ -59,6 +59,7 @@ def steady(solver: Solver, workflow: Workflow, iterations: int = 1) -> Steps:
 
     def step() -> Spent:
         solver.parts.trial = trial
+        solver.parts.update.follow(workflow)  # before what is timed: a history may have to go to other owners
         while not (trial.ends and workflow.is_settled):
             solver.step(1)
         trial.ends.clear()
