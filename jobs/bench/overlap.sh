@@ -7,9 +7,9 @@
 # overlap.sh ddp PYTHON [NET ...]       2 nodes at 1 and 2 Gbit/s (RATES), and PyTorch DDP in another interpreter
 #
 # Nodes are emulated (jobs/lab/netlab.sh), one rank each. In replay layers take the times of a GPU of 5 TFLOP/s, with
-# owners those that messages ask for, of nets with an eighth of the bytes; in the other modes each rank has a core. ARGS="..." adds options of jobs/bench/overlap.py. Needs root, and an environment
-# with Open MPI: $SCAFFE_VENV, or the .venv that jobs/test.sh makes. PYTHON needs torch, mpi4py and scaffe's
-# requirements.
+# owners those that messages ask for, of nets with an eighth of the bytes; in the other modes each rank has a core.
+# ARGS="..." adds options of jobs/bench/overlap.py. Needs root, and an environment with Open MPI: $SCAFFE_VENV, or the
+# .venv that jobs/test.sh makes. PYTHON needs torch, mpi4py and scaffe's requirements.
 # Rows are medians over the turns of one run; other work on the machine distorts them.
 set -eu
 cd "$(dirname "$0")/../.."
