@@ -31,6 +31,8 @@ def state_of(pid: int) -> ProcessState | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # the name may have spaces
     except OSError:
         return None
+    if len(fields) < 20:  # it ended while it was read
+        return None
     return ProcessState(fields[0], int(fields[11]) + int(fields[12]), int(fields[19]))
 
 

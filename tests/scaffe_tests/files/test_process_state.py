@@ -53,3 +53,9 @@ def test_a_process_has_used_the_time_that_the_system_says_and_started_before_its
         busy.stdin.write(b"\n")
     ticks = os.sysconf("SC_CLK_TCK")
     assert used is not None and used.cpu / ticks >= said - 2 / ticks >= 0.1
+
+
+@pytest.mark.parametrize("text", ["", "7 (cat) S 1 7"])
+def test_a_process_that_ends_while_it_is_read_is_none(monkeypatch, text: str) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path: text)
+    assert state_of(os.getpid()) is None
