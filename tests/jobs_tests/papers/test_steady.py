@@ -17,7 +17,9 @@ def test_the_first_and_the_last_iteration_of_a_step_do_not_count(monkeypatch: py
     clocks = {"perf_counter": lambda: clock.wall, "process_time": lambda: clock.used}
     monkeypatch.setattr(steady, "time", SimpleNamespace(**clocks))
     workflow = SimpleNamespace(is_settled=True, aggregate=SimpleNamespace(meter=meter))
-    solver = SimpleNamespace(world=SimpleNamespace(allgather=lambda mine: [mine]), parts=SimpleNamespace(), steps=[])
+    followed: list[object] = []  # whose owners the history went to
+    parts = SimpleNamespace(update=SimpleNamespace(follow=followed.append))
+    solver = SimpleNamespace(world=SimpleNamespace(allgather=lambda mine: [mine]), parts=parts, steps=[])
 
     def step(count: int) -> None:
         """Run iterations of which the first and the last take longer."""
@@ -33,7 +35,7 @@ def test_the_first_and_the_last_iteration_of_a_step_do_not_count(monkeypatch: py
     timed = steady.steady(solver, workflow, 3)
     for _ in range(2):
         assert timed() == steady.Spent(4.0, 2.0, 1.0)
-    assert solver.steps == [1, 5, 5]
+    assert solver.steps == [1, 5, 5] and followed == [workflow, workflow]
 
 
 def on_two_ranks(per_node: int, *program: str) -> str:
