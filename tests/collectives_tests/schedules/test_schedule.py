@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -117,16 +115,6 @@ def test_all_ranks_get_the_same_bits(op: str, algorithm: str) -> None:
     assert (out == out[0]).all()
 
 
-def test_ranks_of_the_order_take_the_places_of_virtual_ranks() -> None:
-    schedule = make_schedule("reduce", "chain", 4, 1, root=2, order=[2, 0, 3, 1])
-    assert [schedule.rank(rank)[-1].peer for rank in (1, 3, 0)] == [3, 0, 2]
-
-
-def test_one_rank_of_many_is_computed_alone() -> None:
-    schedule = make_schedule("reduce", "ccb-8", 10**5, 100, chunk=50, root=7)
-    assert [step.kind for step in schedule.rank(6)] == [StepKind.SEND] * 2
-
-
 def test_scratch_does_not_grow_with_the_number_of_chunks_or_children() -> None:
     steps = make_schedule("reduce", "flat", 50, 1000, chunk=10).rank(0)
     assert slots(steps) <= 8 and uses_out(steps)
@@ -142,45 +130,9 @@ def test_a_schedule_prints_every_step() -> None:
     assert "  0 recv slot 0 from 1 tag 0, out[0:2] = own + it" in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        (("gather", "chain", 4, 4), {}, "unknown collective 'gather'"),
-        (("reduce", "ring", 4, 4), {}, "reduce has no algorithm 'ring'"),
-        (("reduce_scatter", "chain", 4, 4), {}, "reduce_scatter has no algorithm 'chain'; known are ring, halving"),
-        (
-            ("allgather", "ring", 4, 4),
-            {"counts": [1, 1, 2]},
-            "counts must be 4 numbers from 0 on with the sum 4, got 3",
-        ),
-        (("allgather", "ring", 2, 4), {"counts": [1, 1]}, "with the sum 4, got 2 with the sum 2"),
-        (("allgather", "ring", 2, 4), {"counts": [5, -1]}, "counts must be 2 numbers from 0 on"),
-        (("allreduce", "cb-8:levels", 4, 4), {}, "goes with a reduce"),
-        (("reduce", "chain", 0, 4), {}, "size is 0"),
-        (("reduce", "chain", 4, -1), {}, "elements is -1"),
-        (("reduce", "chain", 4, 4), {"chunk": 0}, "chunk is 0"),
-        (("reduce", "chain", 4, 4), {"depth": 1}, "depth is 1; it must be at least 2"),
-        (("reduce", "chain", 4, 4), {"root": 4}, "root 4 is not one of 4 ranks"),
-        (("reduce", "chain", 4, 4), {"order": [1, 0, 2, 3]}, "root 0 first"),
-    ],
-)
-def test_impossible_schedules_are_refused(arguments: tuple, options: dict, message: str) -> None:
-    with pytest.raises(AlgorithmError, match=message):
-        make_schedule(*arguments, **options)
-
-
 def test_a_rank_that_is_not_there_is_refused() -> None:
     with pytest.raises(AlgorithmError, match="rank 3 of a schedule for 3 ranks"):
         make_schedule("reduce", "chain", 3, 4).rank(3)
-
-
-def test_schedules_need_no_mpi() -> None:
-    program = (
-        "import sys; sys.modules['mpi4py'] = None\n"
-        "import collectives, collectives.check, collectives.simulation.cost, collectives.model\n"
-        "collectives.check.check(collectives.make_schedule('reduce', 'cb-2', 5, 9, chunk=2))"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_steps_of_a_rank_are_written_once() -> None:
