@@ -9,9 +9,6 @@ import pytest
 from collectives.group import Group
 from collectives.model.clusters import Cluster
 from collectives.model.network import LinkNetwork
-from collectives.model.tree_times import crowded
-from collectives.schedules.algorithms import make_schedule
-from collectives.schedules.tree_steps import TreeSteps
 from collectives.simulation.events import Message
 
 SLOW = Cluster("slow", 8, ranks_per_node=2, alpha_in=0, beta_in=1, alpha=0, beta=1, gamma=0)
@@ -57,28 +54,3 @@ def test_supernodes_have_uplinks_and_downlinks(nics: int, over: float, together:
     places = Group(tuple(range(8)), (0, 1, 2, 3, 4, 4, 4, 4))  # only the receivers share a supernode
     assert sent(LinkNetwork(cluster, places, 1), 0, *out) == [8 * times] * together
     assert sent(network(several), 0, *out) == [8] * together
-
-
-def plan(ranks: int, name: str = "flat") -> TreeSteps:
-    steps = make_schedule("reduce", name, ranks, 8, chunk=8).steps
-    assert isinstance(steps, TreeSteps)
-    return steps
-
-
-def test_a_link_is_crowded_by_more_senders_than_it_serves() -> None:
-    """In a flat tree each rank sends to the root, so all but the root's share nothing but their own links."""
-    pair = replace(SLOW, ranks_per_node=2)
-    assert crowded(plan(4), pair, pair.group(4))  # ranks 2 and 3 leave one node
-    assert not crowded(plan(4), replace(pair, nics=2), pair.group(4))
-    wide = replace(WIDE, oversubscription=4)
-    assert crowded(plan(8), wide, wide.group(8))  # four nodes leave a supernode, whose uplink serves one
-    assert not crowded(plan(8), replace(wide, oversubscription=1), wide.group(8))
-
-
-def test_a_link_is_crowded_by_more_receivers_than_it_serves() -> None:
-    """Two ranks of a node each receive from a node of their own."""
-    group = Group((0, 0, 1, 2), (0, 0, 0, 0))
-    binomial = plan(4, "binomial")  # 1 -> 0, 3 -> 2, 2 -> 0: 0's node receives from 2 alone
-    assert not crowded(binomial, replace(SLOW, ranks_per_node=1), group)
-    across = Group((0, 1, 0, 2), (0, 0, 0, 0))  # 0 receives from 1, and 2, of the same node, from 3
-    assert crowded(binomial, SLOW, across)

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from collectives.errors import CollectiveError
 from collectives.execution.execute import InFlight
 from collectives.model import best_row, main, predict, scaffe_row, tuned_row
-from collectives.model.clusters import CLUSTERS, KESCH, NVLINK_NDR, TAIHULIGHT, Cluster, find_cluster
+from collectives.model.clusters import CLUSTERS, KESCH, NVLINK_NDR, TAIHULIGHT, Cluster
 from collectives.model.predicting import bound
 from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.schedule import Schedule
@@ -181,5 +180,3 @@ def test_wrong_options_end_with_one_line(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         main(["reduce", "--ranks", "8", "--bytes", "64Q"])
     assert "'64Q' is not a number of bytes" in capsys.readouterr().err
-    with pytest.raises(CollectiveError, match="unknown cluster 'x'"):
-        find_cluster("x")
