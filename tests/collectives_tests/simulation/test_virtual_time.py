@@ -1,80 +1,64 @@
-"""Ranks in virtual time take the times of the event simulator and of S-Caffe's equations, and their errors show."""
+"""Processes take turns in virtual time; their errors, and those of a system without threads, show."""
 
 from __future__ import annotations
 
-from functools import partial
 from threading import Thread
 
-import numpy as np
 import pytest
 
 from collectives.errors import ScheduleError
-from collectives.execution.execute import IN_FLIGHT, InFlight
-from collectives.model.clusters import KESCH, Cluster
-from collectives.model.network import LinkNetwork
-from collectives.model.predicting import predict
-from collectives.schedules.algorithms import Choice
-from collectives.simulation.communicator import Chooser, SimulatedCommunicator
-from collectives.simulation.ranks import SimulatedRank, SimulatedRanks
-from collectives.staged import Staged
-from tests.support.equations import binomial_time, chain_time
-
-EVEN = Cluster("even", 64, 1, alpha_in=0, beta_in=1, alpha=2e-5, beta=1e-9, gamma=0)
-CHUNK = 64 << 10
+from collectives.simulation.virtual_time import Process, Scheduler
 
 
-def elements(nbytes: int) -> np.ndarray:
-    return np.broadcast_to(np.float32(0), nbytes // 4)
+@pytest.fixture
+def scheduler() -> Scheduler:
+    return Scheduler()
 
 
-def run(cluster: Cluster, ranks: int, work) -> tuple[float, Chooser]:
-    """Return the seconds of `work(comm)` on all ranks."""
-    group = cluster.group(ranks)
-    chooser = Chooser(group, lambda what, nbytes: Choice("chain"), CHUNK)
-    world = SimulatedRanks(ranks, LinkNetwork(cluster, group, 1))
-    return world.run(lambda rank: work(SimulatedCommunicator(rank, chooser))), chooser
+def test_events_come_by_time_in_the_order_of_their_calls_and_last_ones_last(scheduler: Scheduler) -> None:
+    seen: list[tuple[float, str]] = []
+    for seconds, name, last in ((2, "c", False), (1, "z", True), (1, "a", False), (1, "b", False)):
+        scheduler.at(seconds, lambda name=name: seen.append((scheduler.now, name)), last)  # type: ignore[misc]
+    scheduler.run()
+    assert seen == [(1, "a"), (1, "b"), (1, "z"), (2, "c")]
 
 
-@pytest.mark.parametrize("ranks", [2, 5, 8, 20])
-@pytest.mark.parametrize("what, name", [("reduce", "cb-4"), ("bcast", "binomial"), ("allreduce", "ring")])
-def test_a_blocking_collective_takes_the_event_simulators_time(what: str, name: str, ranks: int) -> None:
-    nbytes = 20 * CHUNK
-    found, chooser = run(KESCH, ranks, lambda comm: getattr(comm, what)(elements(nbytes), algorithm=name))
-    schedule = chooser.schedule(what, name, nbytes, 4, 0, 0)
-    in_flight = InFlight(sends=max(2, IN_FLIGHT // CHUNK))
-    assert found == pytest.approx(predict(schedule, KESCH, in_flight=in_flight), rel=0.005)  # ties may start otherwise
+def test_a_process_runs_until_it_pauses(scheduler: Scheduler) -> None:
+    seen: list[object] = []
+
+    def work() -> None:
+        seen.append(scheduler.now)
+        scheduler.at(5, process.resume)
+        process.pause()
+        seen.append(scheduler.now)
+
+    process = scheduler.start(work)
+    scheduler.at(3, lambda: seen.append("another's"))
+    scheduler.run()
+    assert seen == [0, "another's", 5] and process.ended
 
 
-@pytest.mark.parametrize("chunks", [1, 16])
-def test_chain_and_binomial_take_the_papers_times(chunks: int) -> None:
-    one = EVEN.alpha + CHUNK * EVEN.beta
-    chain, _ = run(EVEN, 8, lambda comm: comm.reduce(elements(chunks * CHUNK), algorithm="chain"))
-    assert chain == pytest.approx(chain_time(8, chunks, one))
-    binomial, _ = run(EVEN, 8, lambda comm: comm.reduce(elements(CHUNK), algorithm="binomial"))
-    assert binomial == pytest.approx(binomial_time(8, one))
+def test_processes_that_nobody_resumes_are_counted_and_ended(scheduler: Scheduler) -> None:
+    stuck: list[Process] = []
+    stuck += [scheduler.start(lambda: stuck[0].pause()), scheduler.start(lambda: None)]
+    with pytest.raises(ScheduleError, match="1 of 2 simulated ranks wait forever"):
+        scheduler.run()
+    assert all(process.ended for process in stuck)
 
 
-def test_stages_share_the_root_s_port_and_follow_each_other() -> None:
-    """Two ranks: all stages' messages pass one port, so together they take their sum, in whatever lanes."""
+def test_an_error_of_a_process_is_raised_and_ends_the_others(scheduler: Scheduler) -> None:
+    def fail() -> None:
+        raise KeyError("bad")
 
-    def work(comm: SimulatedCommunicator) -> None:
-        staged = Staged(comm, "reduce", [elements(CHUNK)] * 6, algorithm="chain")  # type: ignore[arg-type]
-        staged.start(ready=True)
-        comm.owner.background = staged.progress
-        comm.owner.wake()
-        comm.owner.wait_until(staged.done)
-
-    found, _ = run(EVEN, 2, work)
-    assert found == pytest.approx(6 * (EVEN.alpha + CHUNK * EVEN.beta))
+    other = scheduler.start(lambda: other.pause())
+    scheduler.start(fail)
+    with pytest.raises(KeyError, match="bad"):
+        scheduler.run()
+    assert other.ended
 
 
-def test_a_rank_that_waits_forever_is_an_error() -> None:
-    with pytest.raises(ScheduleError, match="1 of 3 simulated ranks wait forever"):
-        run(EVEN, 3, lambda comm: comm.rank == 2 and comm.bcast(elements(CHUNK), algorithm="chain"))
-
-
-def test_where_there_are_no_threads_left_is_an_error(monkeypatch) -> None:
-    """The second rank gets none; the first one, which waits for it, ends."""
+def test_where_there_are_no_threads_left_is_an_error(monkeypatch: pytest.MonkeyPatch, scheduler: Scheduler) -> None:
+    """The second process gets none; the first one, which waits, ends."""
     start, started = Thread.start, []
 
     def full(thread: Thread) -> None:
@@ -84,30 +68,8 @@ def test_where_there_are_no_threads_left_is_an_error(monkeypatch) -> None:
         start(thread)
 
     monkeypatch.setattr(Thread, "start", full)
+    first = scheduler.start(lambda: first.pause())
+    scheduler.start(lambda: None)
     with pytest.raises(ScheduleError, match="too many simulated ranks, each of which is a thread: can't start new"):
-        run(KESCH, 3, lambda comm: comm.reduce(elements(CHUNK)))
+        scheduler.run()
     assert not started[0].is_alive()
-
-
-def test_an_error_of_a_rank_is_raised() -> None:
-    def fails(rank: SimulatedRank) -> None:
-        rank.spend(1)
-        rank.catch_up()
-        raise KeyError(rank.number)
-
-    world = SimulatedRanks(2, LinkNetwork(EVEN, EVEN.group(2), 1))
-    with pytest.raises(KeyError, match="0"):
-        world.run(partial(fails))
-
-
-def test_a_process_waits_for_what_its_background_still_does() -> None:
-    def work(rank: SimulatedRank) -> None:
-        rank.background = partial(rank.spend, 5)
-        rank.wake()
-        rank.spend(1)
-        rank.catch_up()
-        assert rank.clock == 1  # the background has a thread of its own
-        rank.join_background()
-        assert rank.clock == 5
-
-    SimulatedRanks(1, LinkNetwork(EVEN, EVEN.group(1), 1)).run(work)
