@@ -1,0 +1,76 @@
+"""What replaces an algorithm that device arrays can't have."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from fake_device import FakeDevice
+from mpi4py import MPI
+
+from collectives.execution.device import aware
+from collectives.execution.device.choice import MAY_END, DevicePlans
+from collectives.execution.device.transports import DirectTransport, StagedTransport
+from collectives.schedules.algorithms import Choice
+
+
+def plans(sharing: bool = True, has_nccl: bool = True, **how: bool) -> DevicePlans:
+    device = FakeDevice(sharing=sharing)
+    device.has_nccl = has_nccl
+    return DevicePlans(MPI.COMM_SELF, MPI.COMM_SELF, device, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("what", "asked", "nodes", "dtype", "found"),
+    [
+        ("allreduce", "ring", 1, "f4", "ring"),
+        ("allreduce", "nccl", 1, "f4", "nccl"),
+        ("allreduce", "slices", 1, "f4", "slices"),
+        ("allreduce", "slices", 2, "f4", "ring"),
+        ("reduce", "slices", 2, "f4", "chain"),
+        ("allreduce", "mpi", 1, "f4", "mpi"),
+        ("allreduce", "mpi", 1, "f2", "ring"),
+        ("bcast", "mpi", 1, "f2", "mpi"),
+        ("allreduce", "leaders-ring", 2, "f4", "leaders-ring"),
+        ("allreduce", "leaders-ring", 1, "f4", "slices"),
+        ("allgather", "slices", 1, "f4", "ring"),
+        ("reduce_scatter", "leaders-ring", 2, "f4", "ring"),
+        ("allgather", "halving", 1, "f4", "halving"),
+    ],
+)
+def test_a_choice_stays_where_the_devices_can_do_it(what: str, asked: str, nodes: int, dtype: str, found: str) -> None:
+    assert plans().choose(what, Choice(asked), nodes, np.dtype(dtype), 3).algorithm == found
+    assert plans().choose(what, Choice(asked), nodes, np.dtype(dtype), 0).algorithm == "mpi"
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "found"),
+    [("slices", 1, "ring"), ("nccl", 1, "ring"), ("leaders-ring", 2, "ring"), ("halving", 1, "halving")],
+)
+def test_without_access_to_each_others_memory_schedules_run(asked: str, nodes: int, found: str) -> None:
+    made = plans(sharing=False, has_nccl=False)
+    choice = made.choose("allreduce", Choice(asked), nodes, np.dtype("f4"), 3)
+    assert choice.algorithm == found
+    if asked != found:
+        assert choice.why == ("NCCL can't be loaded" if asked == "nccl" else "a fake that shares nothing")
+
+
+def test_a_replacement_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    made = plans(sharing=False)
+    with caplog.at_level(logging.INFO, "collectives.execution.device"):
+        for what in ("allreduce", "allreduce", "bcast"):
+            made.choose(what, Choice("slices"), 1, np.dtype("f4"), 3)
+    assert [text.partition(" of ")[0] for text in caplog.messages] == ["allreduce", "bcast"]
+
+
+def test_through_the_host_nothing_waits_for_another_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(aware.VARIABLE, "1")
+    made = plans(through_host=True)
+    assert made.why_no_peers == made.why_no_nccl == MAY_END and not made.has_local_nccl
+    assert isinstance(made.transport(), StagedTransport) and isinstance(plans().transport(), DirectTransport)
+    assert (
+        made.how
+        == f"on a fake GPU; MPI takes copies in pinned memory; between ranks of a node: no CUDA IPC ({MAY_END})"
+    )
+    assert plans().how == "on a fake GPU; MPI takes device pointers; between ranks of a node: CUDA IPC"
