@@ -10,9 +10,7 @@ from mpi4py import MPI
 
 from collectives import Communicator, bench
 from collectives.bench import table, times
-from collectives.bench.bounds import Bounds
 from collectives.errors import AlgorithmError, ArgumentError
-from collectives.group import Group
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
@@ -127,15 +125,6 @@ def test_algorithms_stand_beside_osus_columns_with_their_ratios_to_mpi(run, tmp_
     assert slices["bound_fraction"] == pytest.approx(slices["bound_us"] / slices["avg_us"])
 
 
-def test_percentiles_are_of_the_averages_over_ranks():
-    taken = np.arange(200.0)[::-1] + WORLD.rank  # sorted, the k-th average is k + (size - 1) / 2
-    middle = (WORLD.size - 1) / 2
-    assert times.percentiles(WORLD, taken, (0, 50, 99, 100)) == {p: x + middle for p, x in PERCENTILES.items()}
-
-
-PERCENTILES = {0: 0, 50: 99, 99: 197, 100: 199}
-
-
 def test_percentiles_are_columns(run):
     text = run("reduce", "-m", "64:64", "-z", "50,99", "-k", "rotate", "-l", "-c", *FEW)
     if ROOT:
@@ -166,25 +155,6 @@ def test_python_share_is_a_column_where_there_are_chunks(run):
     if ROOT:
         (_, _, absent), (_, _, percent) = numbers(text)
         assert absent == "-" and float(percent) > 0
-
-
-@pytest.mark.parametrize("nodes", [1, WORLD.size])
-def test_bounds_count_what_must_be_moved(nodes):
-    comm = Communicator(WORLD, group=Group.uniform(WORLD.size) if nodes > 1 else None)
-    bounds, ranks = Bounds(comm), WORLD.size
-    bounds.bandwidth = lambda touched: 2.0
-    bounds._beta = 0.5
-    found = [bounds.seconds(what, 100) for what in ("reduce", "bcast", "allreduce")]
-    factors = (ranks + 1, ranks, 2 * ranks) if nodes == 1 else (1, 1, 2 * (nodes - 1) / nodes)
-    assert found == [50 * factor for factor in factors]
-    comm.free()
-
-
-def test_links_between_nodes_are_measured_by_all_of_their_ranks():
-    group = Group.uniform(WORLD.size)
-    comm = Communicator(WORLD, group=group)
-    assert 0 < Bounds(comm).beta() < 1e-6
-    comm.free()
 
 
 def test_given_back_arrays_leave_the_others_in_use():
