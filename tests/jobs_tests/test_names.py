@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from pathlib import Path
 from runpy import run_path
@@ -65,11 +66,33 @@ def test_each_kind_of_database_has_a_test_of_its_files_name() -> None:
 
 
 def test_each_algorithm_is_among_those_that_the_property_tests_check() -> None:
-    """An algorithm needs no test of its name: test_check.py holds for all that are registered, on any ranks."""
+    """A test of its name says what is its own: test_check.py holds for all that are registered, on any ranks."""
     checked = set(run_path(str(TESTS / "collectives_tests/simulation/test_check.py"))["KINDS"])
     assert len(algorithms()) > 1
     for algorithm in algorithms():
         assert {(verb, name) for verb in algorithm.verbs for name in algorithm.samples} <= checked, algorithm.name
+
+
+def does_something(module: Path) -> bool:
+    """Return whether a module has a function with more than a docstring; constants and protocols have none."""
+    functions = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.FunctionDef)]
+    return any(len(one.body) > 1 or ast.get_docstring(one) is None for one in functions)
+
+
+def test_each_module_of_collectives_has_a_test_of_its_name() -> None:
+    """In the folder that mirrors the module's, or over ranks; one that begins with the package's name, anywhere.
+
+    So has a module whose name another test has: test_device_plans.py is the one of device/plans.py.
+    """
+    package, there = TESTS.parent / "collectives", {path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")}
+    anywhere, without = {path.name for path in there}, []
+    modules = [one for one in package.rglob("*.py") if not one.name.startswith("__") and does_something(one)]
+    for module in modules:
+        own, folder = f"test_{module.name}", Path("collectives_tests") / module.parent.relative_to(package)
+        is_there = {folder / own, Path("mpi_tests") / own} & there
+        if not is_there and f"test_{module.parent.name}_{module.name}" not in anywhere:
+            without.append(str(module.relative_to(package)))
+    assert len(modules) > 50 and without == []
 
 
 @pytest.mark.parametrize("tests", MIRRORS)
