@@ -89,6 +89,9 @@ def test_a_groups_thread_runs_its_works_in_order_and_is_idle_before_the_last_sho
 
 def test_followers_that_wait_keep_no_other() -> None:
     followers, first, second = Followers(), threading.Event(), threading.Event()
+    followers.call(lambda: None)
+    while not followers._idle:  # that thread waits for more
+        pass
     followers.call(lambda: (second.wait(60), first.set()))
     followers.call(second.set)
     assert first.wait(60)

@@ -83,6 +83,16 @@ def test_other_lengths_and_memory_out_of_reach_are_errors(node: NodeComm) -> Non
     announced(node, [[8, -1, 0, -1, 0]])  # alone
 
 
+def test_memory_is_ordered_before_and_after_each_message(node: NodeComm, monkeypatch: pytest.MonkeyPatch) -> None:
+    array, orders = node.empty((2,), FLOAT), []
+    monkeypatch.setattr(node.windows[0], "sync", lambda: orders.append(1))
+    for wait in (True, False):
+        for steps in (node.announce(array, array, wait), node.finish(wait)):
+            list(steps)
+            assert len(orders) == 2
+            orders.clear()
+
+
 @pytest.mark.parametrize("op", ["sum", "mean", "max"])
 def test_blocks_are_joined_in_the_ranks_order(monkeypatch: pytest.MonkeyPatch, node: NodeComm, op: str) -> None:
     monkeypatch.setattr(nodes, "BLOCK", 3)

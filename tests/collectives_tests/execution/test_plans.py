@@ -124,6 +124,7 @@ def test_a_vector_alone_is_copied_to_its_result(op: str | None) -> None:
     plan.bind(send, recv)
     plan.run()
     assert recv.tolist() == [0, 1, 2]
+    assert (plan._vectors(send, None)[1] is send) == (op is None)  # a broadcast has one array
 
 
 def test_parts_and_means() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from fake_device import FakeDevice
@@ -48,7 +50,20 @@ def test_memory_that_cannot_be_shared_is_an_error_with_the_rank() -> None:
     with pytest.raises(ArgumentError, match="rank 0: a fake that shares nothing"):
         plan.run()
     assert why_no_peers(MPI.COMM_SELF, device) == "a fake that shares nothing"  # type: ignore[arg-type]
-    assert why_no_peers(MPI.COMM_SELF, FakeDevice()) == ""  # type: ignore[arg-type]
+
+
+def test_each_rank_maps_a_probe_of_every_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks, whose memory is that of this process."""
+    device, comm = FakeDevice(), SimpleNamespace(rank=0, allgather=lambda mine: [mine, mine])
+    opened, map_it = [], device.open
+    monkeypatch.setattr(device, "open", lambda handle: opened.append(handle) or map_it(handle))
+    assert why_no_peers(comm, device) == "" and len(opened) == 1 and not device.mapped  # type: ignore[arg-type]
+
+    def refuse(handle: bytes) -> int:
+        raise ArgumentError("no peer access")
+
+    monkeypatch.setattr(device, "open", refuse)
+    assert why_no_peers(comm, device) == "rank 0 and rank 1: no peer access"  # type: ignore[arg-type]
 
 
 class Doubled(LibraryPlan):
