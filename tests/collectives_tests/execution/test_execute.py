@@ -127,3 +127,14 @@ def test_a_fast_rank_does_not_fill_the_memory_of_mpi(sends: int) -> None:
     network = Counting(2, Buffered(), InFlight(1, sends))
     run(make_schedule("reduce", "chain", 2, 100, chunk=1), Operation("sum", np.add), np.ones((2, 100)), network)
     assert network.most_behind <= sends + max(1, sends // 2)
+
+
+def test_an_execution_over_other_arrays_leaves_the_first_ones_alone() -> None:
+    network, schedule = Network(3, EagerDelivery()), make_schedule("allreduce", "chain", 3, 10, chunk=3)
+    own, out = np.random.default_rng(0).integers(0, 99, (2, 3, 10)), np.zeros((2, 3, 10), int)
+    total = Operation("sum", np.add)
+    first = [Execution(schedule, network.comm(r), total, own[0, r], out[0, r]) for r in range(3)]  # type: ignore[arg-type]
+    other = [one.over(own[1, r], out[1, r]) for r, one in enumerate(first)]
+    for k, executions in ((1, other), (0, first)):
+        network.run([one.run() for one in executions])
+        assert (out[k] == own[k].sum(0)).all() and out[0].any() == (k == 0)
