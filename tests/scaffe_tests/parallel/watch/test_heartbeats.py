@@ -305,9 +305,10 @@ def test_a_datagram_has_the_records_of_all_instances() -> None:
 
 def test_other_nodes_are_told_at_once_that_the_program_has_ended() -> None:
     watch = Heartbeats(World(MPI.COMM_SELF), MPI.COMM_SELF, [], PATIENCE)
+    watch.world.watch.remove(watch)  # a look would read from the socket too, and wait there
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there, socket.socket(type=socket.SOCK_DGRAM) as here:
         there.bind(("127.0.0.1", 0))
-        there.setblocking(False)
+        there.settimeout(900)  # a datagram arrives a while after it was sent
         watch.datagrams._sent = time.monotonic()  # no other record is due
         address, port = there.getsockname()
         watch.datagrams._socket, watch.datagrams._peers = here, [Peer([address], {1: port})]
