@@ -118,16 +118,15 @@ def test_a_bucket_is_reported_without_the_lock(name: str) -> None:
 def test_an_instance_that_fails_ends_the_others_waits(name: str) -> None:
     sums, fault = made(name, 3), ValueError("layer 'ip1': no")
     caught: list[BaseException | None] = []
-    begun = Event()
+    given = Barrier(3, timeout=900)  # a gift after `break_off` is an error
 
     def work(instance: int) -> None:
         sums.give(instance, 3)
+        given.wait()
         if instance == 2:
-            begun.wait()
             sums.break_off(fault)
             return
         try:
-            begun.set()
             sums.finish(instance)
         except BrokenOffError as error:
             caught.append(error.__cause__)
