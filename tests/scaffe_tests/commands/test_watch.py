@@ -13,6 +13,7 @@ import sys
 import termios
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bad_input import Refused, trainable
@@ -21,7 +22,7 @@ from patience import patient
 
 from scaffe.cli import main
 from scaffe.monitor.read_log import LogReader
-from scaffe.tools import log_status
+from scaffe.tools import log_follower, log_status
 from scaffe.tools.log_status import duration, spark, status
 from scaffe.tools.watch_log import cells, cut, watch
 
@@ -29,6 +30,8 @@ from scaffe.tools.watch_log import cells, cut, watch
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    stopped = SimpleNamespace(monotonic=lambda: 0.0, time=lambda: 0.0)  # the time left says how old a line is
+    monkeypatch.setattr(log_follower, "time", stopped)
     return tmp_path
 
 
@@ -290,17 +293,17 @@ def test_a_terminal_shows_a_run_that_somebody_else_started(tmp_path, monkeypatch
 
 
 def test_a_window_is_drawn_in_place_and_as_wide_as_it_is():
-    Path("log").write_text(head() + "".join(shown(k, 4 - k, k) for k in range(4)))
+    Path("log").write_text(head() + "".join(shown(k, 4 - k, 1000 * k) for k in range(4)))  # so that none is late
     with Terminal("log") as terminal:
         before = terminal.until("speed")
         assert before[1].startswith("iteration  3 of 100, 3%, ") and before[2].split()[-1] == "█▆▃▁"
         with open("log", "a") as file:
-            file.write(shown(4, 2.5, 4, name="a"))
+            file.write(shown(4, 2.5, 4000, name="a"))
         assert terminal.until("loss       2.5")[1].startswith("iteration  4 of 100")
         terminal.resize(3, 20)
         terminal.screen.reset()
         with open("log", "a") as file:
-            file.write(line("Stall: rank 1 waits", 5, level="W"))
+            file.write(line("Stall: rank 1 waits", 5000, level="W"))
         lines = terminal.until("stalls")  # which matters more than the loss
         assert len(lines) == 3 and all(len(one) <= 20 for one in lines)
         terminal.process.terminate()
