@@ -105,13 +105,14 @@ def parent_and_start(process: int) -> tuple[str, str]:
         fields = _fields(Path(f"/proc/{process}/stat"))
     except OSError:
         return "", ""
-    return ("", "") if fields[0] in "ZX" else (fields[1], fields[19])
+    is_there = len(fields) > 19 and fields[0] not in "ZX"  # fewer: it ended while it was read
+    return (fields[1], fields[19]) if is_there else ("", "")
 
 
 def sleeps(process: int) -> bool:
     """Return whether all threads of a process wait for something."""
     with suppress(OSError):
-        return all(_fields(stat)[0] == "S" for stat in Path(f"/proc/{process}/task").glob("*/stat"))
+        return all(_fields(stat)[:1] == ["S"] for stat in Path(f"/proc/{process}/task").glob("*/stat"))
     return False
 
 

@@ -22,7 +22,8 @@ from scaffe.parallel.watch.start import Ranks
 pytestmark = pytest.mark.mpi_skip
 SLEEP = shutil.which("sleep") or ""
 
-# A launcher's shell, which starts ranks: each writes its process id once it is connected to the watch.
+# A launcher's shell, which starts ranks. Each writes its process id once it is connected to the watch. After USR1 it
+# tells the watch that the ranks know each other, and writes that it has.
 LAUNCH = """
 export OMPI_COMM_WORLD_LOCAL_SIZE=2 OMPI_COMM_WORLD_SIZE=2 OMPI_MCA_mpi_ft_enable=1
 while [ $# -gt 0 ]; do
@@ -36,10 +37,12 @@ import os, signal, sys
 sys.path.insert(0, {str(Path(start_watch.__file__).parent)!r})
 import start as start_watch
 watch = start_watch.connected()
-signal.signal(signal.SIGUSR1, lambda *_: start_watch.disconnect(watch))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 os.write(1, b"%s %d\\n" % (os.environ["PMIX_RANK"].encode(), os.getpid()))
-while True:
-    signal.pause()
+signal.sigwait([signal.SIGUSR1])
+start_watch.disconnect(watch)
+os.write(1, b"told\\n")
+signal.pause()
 """
 DIES = "import os; os.kill(os.getpid(), 9)"
 
@@ -122,7 +125,7 @@ def test_once_a_rank_says_that_all_know_each_other_ranks_may_end(host) -> None:
     made.read(2)
     assert watches(made.launcher.pid) == 1
     os.kill(made.ranks[1], signal.SIGUSR1)
-    assert patient(lambda _: start_watch.parent_and_start(made.ranks[1])[1], 60)
+    assert made.launcher.stdout.readline() == "told\n"
     os.kill(made.ranks[0], signal.SIGKILL)
     os.kill(made.ranks[1], signal.SIGKILL)
     out, err = made.launcher.communicate()
@@ -259,6 +262,13 @@ def test_a_process_sleeps_while_all_its_threads_do(ranks) -> None:
     ranks[0].send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, ranks[0].pid, os.WSTOPPED)
     assert not start_watch.sleeps(ranks[0].pid)
+
+
+@pytest.mark.parametrize("text", ["", "7 (cat) S 1 7"])
+def test_a_process_that_ends_while_it_is_read_has_ended(monkeypatch, text: str) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path: text)
+    assert start_watch.parent_and_start(os.getpid()) == ("", "")
+    assert start_watch.sleeps(os.getpid()) == bool(text)
 
 
 def test_programs_that_do_not_start_as_scaffe_does_may_lose_ranks(ranks, monkeypatch) -> None:
