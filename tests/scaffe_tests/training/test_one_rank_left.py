@@ -184,7 +184,7 @@ def test_a_snapshot_under_way_is_written_before_the_nets_are_built_anew(monkeypa
         found.append([one.name for one in threading.enumerate() if one.name == "snapshot writer"])
         build(self, handed)
 
-    monkeypatch.setattr(SnapshotWriter, "start", lambda self, write: start(self, lambda: (written.wait(9), write())))
+    monkeypatch.setattr(SnapshotWriter, "start", lambda self, write: start(self, lambda: (written.wait(900), write())))
     monkeypatch.setattr(SnapshotWriter, "join", joining)
     monkeypatch.setattr(Parts, "_build_parts", building)
     param.snapshot = 2
