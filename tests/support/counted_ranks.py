@@ -8,6 +8,7 @@ gather is direct; a new communicator is an allreduce of 8 bytes, by a split an a
 from __future__ import annotations
 
 import pickle
+import socket
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -220,10 +221,20 @@ class MadeUpWindow:
 
 @contextmanager
 def on_nodes(monkeypatch: Any) -> Iterator[None]:
-    """Let a rank's thread be on a host named by its node, with windows that are made up."""
+    """Let a rank's thread be on a host named by its node, with windows that are made up.
+
+    What ranks tell of their cores and process is made up too, so that the bytes are the same on each machine.
+    """
     from collectives.execution import node
+    from scaffe.files.lock_owner import Owner
     from scaffe.parallel.watch import heartbeats
 
+    def process() -> Owner:
+        machine = "01234567-89ab-cdef-0123-456789abcdef pid:[4026531836]"
+        return Owner(socket.gethostname(), 2**20, 10**7, machine, "", 0, f"{PLACE.rank:016x}")
+
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 2, 3})
+    monkeypatch.setattr("scaffe.parallel.hosts.this_process", process)
     monkeypatch.setattr("socket.gethostname", lambda: f"node{getattr(PLACE, 'node', 0):05}.cluster")
     for module in (node, heartbeats):
         monkeypatch.setattr(module, "SharedWindow", MadeUpWindow)
