@@ -1,5 +1,6 @@
 """Which GPU a rank takes, told from launchers' environments and a PCI bus that are made up; no GPU is needed."""
 
+import os
 import socket
 import sys
 from functools import partial
@@ -146,11 +147,12 @@ def test_all_threads_of_a_rank_compute_on_one_stream_that_waits_for_no_other(ins
 
 
 def test_a_mark_is_one_processs_until_it_lets_go():
-    first = gpu._take("a bus of this test")
+    bus = f"a bus of process {os.getpid()}"
+    first = gpu._take(bus)
     assert isinstance(first, socket.socket)
-    assert gpu._take("a bus of this test") is None
+    assert gpu._take(bus) is None
     first.close()
-    gpu._take("a bus of this test").close()
+    gpu._take(bus).close()
 
 
 def test_auto_takes_the_cpu_where_there_is_no_gpu(install, monkeypatch):

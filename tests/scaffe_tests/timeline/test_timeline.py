@@ -69,7 +69,7 @@ def test_a_timeline_that_cannot_be_written_hides_no_failure(folder, capsys, monk
 
 
 def test_the_reader_thread_has_a_track_of_its_own(folder):
-    assert main(bad_input.train("--timeline", "t.json")) == 0
+    assert main(bad_input.train("--timeline", "t.json", "--reader-threads", "1")) == 0
     [rank] = read_trace("t.json").ranks.values()
     reading = [span for span in rank.spans if span.kind in ("read", "transform")]
     assert {span.track for span in reading} == {"reader images"}

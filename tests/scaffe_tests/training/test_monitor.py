@@ -350,6 +350,7 @@ from scaffe.cli import main
 from scaffe.parallel.world import open_world
 
 open_world()  # MPI writes files of its own
+sys.dont_write_bytecode = True  # a file that is cut would be the other processes'
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 sys.exit(main(sys.argv[1:]))
 """
