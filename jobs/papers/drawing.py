@@ -47,6 +47,12 @@ def bars(axes: Any, names: Sequence[str], rows: Sequence[tuple[str, Iterable[flo
     axes.set_xticks(range(len(names)), list(names), **how)
 
 
+def ranges(axes: Any, start: float, found: Iterable[Mapping[str, float]]) -> None:
+    """Draw the range of each number, a bar after a bar from `start` on."""
+    for k, one in enumerate(found):
+        axes.plot([start + k] * 2, [one["low"], one["high"]], "_-", color=PAPER, linewidth=1.2, zorder=4)
+
+
 def of_paper(axes: Any, x: Sequence[float], y: Sequence[float], label: str) -> None:
     """Draw the paper's points."""
     axes.plot(x, y, "s", color=PAPER, label=f"paper: {label}", zorder=4)

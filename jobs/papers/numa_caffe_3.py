@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drawing import MODEL, PAPER, bars
+from drawing import MODEL, PAPER, bars, ranges
 from figure import ASSUMED, STATED, Data, Figure, Input, S
 from numa_caffe_9 import FIGURE as DOMAINS
 from numa_nodes import BATCHES, BOXES, UPDATE, Box, parts, weights
@@ -22,6 +22,7 @@ class Interleaved(Figure):
         Input("batch", BATCHES[NET], "images", ASSUMED, "section 4.1: 64 to 256"),
         Input("SB", 1.4, "times", STATED, "section 3.2"),
         Input("AMD", 1.6, "times", STATED, "section 3.2"),
+        Input("error", ERROR, "of a ratio", ASSUMED, "no such machine is at hand"),
     )
 
     def slower(self, name: str) -> float:
@@ -48,10 +49,9 @@ class Interleaved(Figure):
 
     def draw(self, axes: Any, measured: Data, modelled: Data) -> None:
         """Draw the slowdowns with their ranges."""
-        found = [Found(**each) for each in modelled.values()]
-        bars(axes, list(SLOWER), [("paper", SLOWER.values(), PAPER), ("modelled", [one.value for one in found], MODEL)])
-        ends = [[one.value - one.low for one in found], [one.high - one.value for one in found]]
-        axes.errorbar([0.2, 1.2], [one.value for one in found], yerr=ends, fmt="none", ecolor="black", capsize=3)
+        values = [each["value"] for each in modelled.values()]
+        bars(axes, list(SLOWER), [("paper", SLOWER.values(), PAPER), ("modelled", values, MODEL)])
+        ranges(axes, 0.2, modelled.values())
         axes.axhline(1, color="grey", linewidth=0.8)
         axes.set(ylabel="interleaved over NUMA-Caffe, time", ylim=(0, 2.4))
 

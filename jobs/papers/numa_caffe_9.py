@@ -55,6 +55,7 @@ class Domains(Figure):
         Input("thread", 1e-5, "s", ASSUMED, "to start one: a solver and its team, in each iteration"),
         *(one for name in DRAWN for one in of_box(name, BOXES[name])),
         of_net(NET),
+        Input("error", ERROR, "of a ratio", ASSUMED, "no such machine is at hand"),
     )
 
     def model(self, measured: Data) -> Data:

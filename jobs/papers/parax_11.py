@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 import shapes
-from drawing import MODEL, OURS, PAPER, bars
+from drawing import MODEL, OURS, PAPER, bars, ranges
 from figure import ASSUMED, FITTED, MEASURED, STATED, Data, Figure, Input, NotMeasurable, S
 from verdicts import Found, Judged, judged
 
@@ -105,16 +105,14 @@ class Barriers(Figure):
 
     def draw(self, axes: Any, measured: Data, modelled: Data) -> None:
         """Draw the gains by phase, with the model's range, and those of two cores here."""
-        found = [Found(**modelled[phase]) for phase in SPEEDUPS]
+        found = [modelled[phase] for phase in SPEEDUPS]
         rows = [
             (f"paper, {what}", [each[k] for each in SPEEDUPS.values()], shade) for k, (what, shade) in enumerate(ENDS)
         ]
-        rows.append(("modelled, ResNet-50", [one.value for one in found], MODEL))
+        rows.append(("modelled, ResNet-50", [one["value"] for one in found], MODEL))
         here = [measured["gains"][phase] for phase in SPEEDUPS] if measured else []
         bars(axes, list(SPEEDUPS), [*rows, ("measured, 2 cores here, MobileNet-v1", here, OURS)])
-        at = [0.1, 1.1]
-        ends = [[one.value - one.low for one in found], [one.high - one.value for one in found]]
-        axes.errorbar(at, [one.value for one in found], yerr=ends, fmt="none", ecolor="black", capsize=3)
+        ranges(axes, 0.1, found)
         axes.axhline(1, color="grey", linewidth=0.8)
         axes.set(ylabel="an instance on each core over one on all", ylim=(0, 4.6))
 

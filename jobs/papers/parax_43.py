@@ -85,6 +85,7 @@ class Accuracy(Figure):
         Input("batch", BATCH, "images of an instance", STATED, "section 4.3"),
         Input("epochs", EPOCHS, "", ASSUMED, "fewer than the quickstart's 18, so that accuracies differ"),
         Input("seeds", len(SEEDS), "", ASSUMED, "means of them"),
+        Input("almost", ALMOST, "points lost at most", ASSUMED, "no number"),
     )
 
     def measure(self) -> Data:

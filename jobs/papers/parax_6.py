@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import shapes
-from drawing import MODEL, PAPER, bars
+from drawing import MODEL, PAPER, bars, ranges
 from figure import ASSUMED, STATED, Data, Figure, Input, S
 from verdicts import DIFFERS, INCONCLUSIVE, REPRODUCED, Found, Judged
 
@@ -86,10 +86,9 @@ class Intensity(Figure):
 
     def draw(self, axes: Any, measured: Data, modelled: Data) -> None:
         """Draw the ratios with their ranges."""
-        found = [Found(**each) for each in modelled.values()]
-        bars(axes, list(NETS), [("modelled, with its range", [one.value for one in found], MODEL)])
-        ends = [[one.value - one.low for one in found], [one.high - one.value for one in found]]
-        axes.errorbar(range(len(found)), [one.value for one in found], yerr=ends, fmt="none", ecolor="black", capsize=3)
+        values = [each["value"] for each in modelled.values()]
+        bars(axes, list(NETS), [("modelled, with its range", values, MODEL)])
+        ranges(axes, 0, modelled.values())
         axes.axhline(self.value("limit"), color=PAPER, linestyle="--", label="paper: below 1.5")
         axes.set(ylabel="compute- over access-intensive layers, time", ylim=(0, 3.6))
 

@@ -43,7 +43,7 @@ class HierarchicalReduce(Figure):
 
     id, tag = "s-caffe-11", M
     inputs = (
-        Input("binomial / chain", gain(NODES, CHUNKS), "times", DERIVED, "equations 1 and 2"),
+        Input("binomial / chain", gain(NODES, CHUNKS), "times", DERIVED, "equations 1 and 2; 16 chunks are our choice"),
         Input("chain", NODES, "ranks", STATED, "section 5: the best length"),
         Input("error", ERROR, "of a time", DERIVED, "docs/simulate.md: emulated links against their rates"),
     )

@@ -23,7 +23,13 @@ class Overlap(Figure):
 
     id, tag = "s-caffe-13", M
     inputs = (
-        Input("share", 40.6 / 113.6, "of SC-B's iteration", DERIVED, "table 2: aggregation over total; set here"),
+        Input(
+            "share",
+            40.6 / 113.6,
+            "of SC-B's iteration",
+            DERIVED,
+            "table 2: aggregation over total; of all messages here",
+        ),
         Input("saved", 15, "%", STATED, "section 6.6"),
     )
 

@@ -56,7 +56,7 @@ class Gain(Figure):
         Input("CaffeNet", 4 * CAFFENET, "bytes", DERIVED, "the net's parameters"),
         Input("computing", 0.25, "of communicating on 8 GPUs", FITTED, "on 20 %, and shorter than communicating"),
         Input("alpha", KESCH.alpha_in, "s", ASSUMED, "a kernel start and a rendezvous, in a node", 1e-5, 1e-4),
-        Input("error", ERROR, "of an iteration", DERIVED, "docs/simulate.md: with overlap"),
+        Input("error", ERROR, "of what is saved", ASSUMED, "less than the phases are off by on 8 nodes here"),
     )
 
     def measure(self) -> Data:

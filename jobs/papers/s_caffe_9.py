@@ -31,6 +31,7 @@ class Cifar(Figure):
         Input("AlexNet", 4.14e9, "operations of an image", DERIVED, "from the layers' shapes, forward and backward"),
         Input("CIFAR-10", 69.2e6, "operations of an image", DERIVED, "from the layers' shapes, forward and backward"),
         Input("alpha", KESCH.alpha, "s", ASSUMED, "a kernel start and a rendezvous", KESCH.alpha / 2, 5 * KESCH.alpha),
+        Input("error", ERROR, "of an iteration", DERIVED, "docs/simulate.md: closed forms, nothing hidden"),
     )
 
     def seconds(self, ranks: int) -> float:

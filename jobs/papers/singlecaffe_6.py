@@ -14,13 +14,13 @@ from typing import Any
 import variants
 from cores import bandwidth
 from drawing import MODEL, OTHER, OURS, curves, of_paper, plain
-from figure import STATED, Data, Figure, Input, S
+from figure import ASSUMED, STATED, Data, Figure, Input, S
 from turns import Turns, Way
 from variants import BATCHES, BYTES, NODE, THREAD, THREADS, VARIANTS
 from verdicts import DIFFERS, INCONCLUSIVE, REPRODUCED, SHAPE, Found, Judged, judged
 
 DATA, ROUNDS, SECONDS = "CIFAR-10", 7, 0.3  # turns of each way to train, and their length
-COLOURS, TICKS = (OURS, MODEL, OTHER), (1, 2, 4, 8, 16, 24)
+COLOURS, TICKS, ERROR = (OURS, MODEL, OTHER), (1, 2, 4, 8, 16, 24), 0.1
 
 
 def label(name: str, threads: int) -> str:
@@ -50,6 +50,7 @@ class OneNodesThreads(Figure):
         Input("batch", BATCHES[DATA], "images", STATED, "the least of figure 8; not stated for figure 6"),
         THREAD[DATA],
         *NODE,
+        Input("error", ERROR, "of a gain", ASSUMED, "if two threads here are met as well"),
     )
 
     def measure(self) -> Data:
@@ -88,12 +89,12 @@ class OneNodesThreads(Figure):
         if not modelled:
             return Judged(INCONCLUSIVE, "-")
         best, error = Found(**modelled["best"]), modelled["error"]
-        verdict = judged(best, self.value("gain"), 0.1)
+        verdict = judged(best, self.value("gain"), ERROR)
         within = abs(best.value / self.value("gain") - 1) < error
         two = [measured["training"][label(name, 1)] / measured["training"][label(name, 2)] for name in VARIANTS[DATA]]
         text = f"{best.words()} modelled, by a model that is {error:.0%} off for 2 threads here; these gain "
         text += f"{min(two):.2f} to {max(two):.2f}"
-        known = verdict in (REPRODUCED, SHAPE, DIFFERS) and error <= 0.1
+        known = verdict in (REPRODUCED, SHAPE, DIFFERS) and error <= ERROR
         return Judged(verdict if known or not within else INCONCLUSIVE, text)
 
     def draw(self, axes: Any, measured: Data, modelled: Data) -> None:

@@ -17,6 +17,7 @@ from verdicts import DIFFERS, INCONCLUSIVE, REPRODUCED, SHAPE, Found, Judged
 
 WAYS = {"allreduce": OURS, "server": MODEL, "tree": OTHER}
 ERROR = 0.05
+OFF = Input("error", ERROR, "of an iteration", DERIVED, "docs/simulate.md: SC-B on 2 to 8 emulated nodes")
 
 
 class OneNode(Figure):
@@ -27,7 +28,7 @@ class OneNode(Figure):
         THREAD["MNIST"],
         *NODE,
         *LINKS,
-        Input("error", ERROR, "of an iteration", DERIVED, "docs/simulate.md: 2 to 8 emulated nodes"),
+        OFF,
     )
 
     def measure(self) -> Data:

@@ -13,7 +13,7 @@ import shapes
 from conditions import seconds_of
 from core_rate import core_rate
 from drawing import MODEL, PAPER, bars
-from figure import STATED, Data, Figure, Input, NotMeasurable, S
+from figure import ASSUMED, STATED, Data, Figure, Input, NotMeasurable, S
 from iteration import build, ours, zoo
 from verdicts import DIFFERS, REPRODUCED, Judged, compared
 
@@ -49,10 +49,13 @@ class Processors(Figure):
 
     id, tag = "swcaffe-8", S
     slow = True
-    inputs = tuple(
-        Input(f"{name}: {what}", rate, unit, STATED, "table I, sections III.A and VI")
-        for name, rates in PROCESSORS.items()
-        for what, rate, unit in zip(("peak", "memory"), rates, ("operations/s", "bytes/s"), strict=True)
+    inputs = (
+        *(
+            Input(f"{name}: {what}", rate, unit, STATED, "table I, sections III.A and VI")
+            for name, rates in PROCESSORS.items()
+            for what, rate, unit in zip(("peak", "memory"), rates, ("operations/s", "bytes/s"), strict=True)
+        ),
+        Input("error", ERROR, "of a ratio", ASSUMED, "no SW26010 is at hand"),
     )
 
     def measure(self) -> Data:

@@ -26,8 +26,8 @@ class Found:
 
     def words(self, unit: str = "", digits: int = 3) -> str:
         """Return the number with its range."""
-        text = f"{self.value:.{digits}g}{unit}"
-        return text if self.low == self.high else f"{text} ({self.low:.{digits}g} to {self.high:.{digits}g})"
+        value, low, high = (f"{one:.{digits}g}" for one in (self.value, self.low, self.high))
+        return f"{value}{unit}" if low == high else f"{value}{unit} ({low} to {high})"
 
 
 @dataclass(frozen=True)
