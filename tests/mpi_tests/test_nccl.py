@@ -166,8 +166,9 @@ def test_leaders_go_between_nodes(monkeypatch, shares, algorithm, what):
 
 
 def test_they_are_given_back(monkeypatch):
-    ended, destroy = [], FakeGroup.destroy
+    ended, orders, destroy, free = [], [], FakeGroup.destroy, nccl.LaunchOrder.free
     monkeypatch.setattr(FakeGroup, "destroy", lambda self: ended.append(destroy(self)))
+    monkeypatch.setattr(nccl.LaunchOrder, "free", lambda self: orders.append(free(self)))
     comm, device = communicator(monkeypatch)
     other = comm.dup()
     for each in (comm, other):
@@ -175,4 +176,4 @@ def test_they_are_given_back(monkeypatch):
     other.free()
     assert not ended
     comm.free()
-    assert len(ended) == 1
+    assert len(ended) == len(orders) == 1

@@ -16,8 +16,8 @@ SLOW = Cluster("slow", 8, ranks_per_node=2, alpha_in=0, beta_in=1, alpha=0, beta
 WIDE = replace(SLOW, ranks_per_node=1, nodes_per_supernode=4)
 
 
-def plan(ranks: int, name: str = "flat") -> TreeSteps:
-    steps = make_schedule("reduce", name, ranks, 8, chunk=8).steps
+def plan(ranks: int, name: str = "flat", op: str = "reduce") -> TreeSteps:
+    steps = make_schedule(op, name, ranks, 8, chunk=8).steps
     assert isinstance(steps, TreeSteps)
     return steps
 
@@ -50,3 +50,10 @@ def test_a_rank_takes_its_children_s_messages_one_after_the_other_and_adds_meanw
     links = replace(SLOW, ranks_per_node=1, beta=10, gamma=5, nics=2)
     assert TreeTimes(plan(3), links, links.group(3), 1).finish() == 80 + 80 + 40
     assert TreeTimes(plan(1), links, links.group(1), 1).finish() == 0
+
+
+def test_a_broadcast_reaches_one_child_after_the_other_and_begins_where_a_sum_is_complete() -> None:
+    links = replace(SLOW, ranks_per_node=1, beta=10, gamma=5, nics=2)
+    times = {op: TreeTimes(plan(3, op=op), links, links.group(3), 1).finish() for op in ("bcast", "allreduce")}
+    assert times == {"bcast": 80 + 80, "allreduce": 200 + 160}
+    assert TreeTimes(plan(4, "chain", "bcast"), links, links.group(4), 1).finish() == 3 * 80

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from collectives.group import Group
+from collectives.model.clusters import TAIHULIGHT, Cluster
 from collectives.schedules.algorithms import make_schedule, order_for
 from collectives.schedules.halving import blocks_of_rounds, cost, halving
+from collectives.schedules.registry import find
 from collectives.schedules.schedule import StepKind
+from tests.support.equations import allreduce_time, new_allgather_time, new_reduce_scatter_time
 
 
 @pytest.mark.parametrize("power", [1, 2, 4, 8, 64])
@@ -45,3 +50,25 @@ def test_halving_sends_several_pieces_before_it_waits_for_one() -> None:
 def test_ranks_are_numbered_from_the_supernodes_in_turn() -> None:
     group = Group.uniform(8, nodes_per_supernode=4)
     assert order_for("halving", group) == [0, 4, 1, 5, 2, 6, 3, 7] and order_for("ring", group) == [*range(8)]
+
+
+@pytest.mark.parametrize(("p", "q"), [(64, 16), (16, 16), (1024, 256), (16, 64)])
+def test_the_closed_form_is_swcaffes_equations_of_ranks_from_the_supernodes_in_turn(p: int, q: int) -> None:
+    n, cluster = 1 << 22, replace(TAIHULIGHT, nodes_per_supernode=q)
+    links = {"alpha": cluster.alpha, "beta1": cluster.beta, "beta2": 4 * cluster.beta}
+    terms = {"p": p, "q": min(p, q), "n": n, "gamma": cluster.gamma, **links}
+    expected = allreduce_time(new_reduce_scatter_time, new_allgather_time, **terms)
+    assert seconds(cluster, p, n) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("nics", [1, 2, 4])
+def test_the_closed_form_has_ranks_of_a_node_share_its_adapters(nics: int) -> None:
+    """Of 8 ranks on two nodes each exchanges four eighths with the other node, then three with its own."""
+    n, links = 800, Cluster("two", 2, 4, alpha_in=1, beta_in=0.1, alpha=10, beta=1, gamma=0, nics=nics)
+    assert seconds(links, 8, n) == pytest.approx(2 * (10 + 400 * 4 / nics + 2 * 1 + 300 * 0.1))
+
+
+def seconds(links: Cluster, ranks: int, n: int) -> float:
+    found = find("halving").cost("allreduce", "halving", links, ranks, n, n)
+    assert found is not None
+    return found.seconds

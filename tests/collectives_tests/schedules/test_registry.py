@@ -13,6 +13,7 @@ from collectives import AlgorithmError, check_algorithm, make_schedule
 from collectives.model.clusters import ETHERNET
 from collectives.schedules import registry
 from collectives.schedules.registry import algorithms, find, known, table
+from collectives.schedules.schedule import StepKind
 from collectives.simulation.check import check
 from collectives.tuning.choosing import Candidate, candidates
 from collectives.tuning.choosing import algorithms as tuned
@@ -110,6 +111,13 @@ def test_every_example_is_found_and_of_its_own_algorithm() -> None:
     for verb in VERBS:
         for each in algorithms(verb):
             assert all(find(name, verb) is each for name in (*each.examples, *each.samples))
+
+
+def test_neighbours_alone_are_those_that_send_to_the_next_rank_alone() -> None:
+    for each in algorithms():
+        steps = [make_schedule(each.verbs[0], each.samples[0], 17, 34, chunk=4).rank(rank) for rank in range(17)]
+        distances = {(one.peer - r) % 17 for r, own in enumerate(steps) for one in own if one.kind is StepKind.SEND}
+        assert each.neighbours == (len(distances) == 1), each.name
 
 
 def test_the_documents_have_the_table_of_all_algorithms() -> None:

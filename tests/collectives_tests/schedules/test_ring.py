@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from collectives.model.clusters import Cluster
+from collectives.model.predicting import predict
 from collectives.schedules.algorithms import make_schedule
 from collectives.schedules.exchange import SHARE, SUM
+from collectives.schedules.registry import find
 from collectives.schedules.ring import ring
 from collectives.schedules.schedule import StepKind
 
@@ -33,3 +36,14 @@ def test_a_ring_has_the_same_number_of_pieces_in_flight_from_lap_to_lap(ranks: i
                 assert sent == min(came + together, 2 * (ranks - 1) * laps * together)
                 came += 1
         assert sent == came == 2 * (ranks - 1) * laps * together
+
+
+@pytest.mark.parametrize("gamma", [0, 10])
+@pytest.mark.parametrize("chunks", [1, 4])
+def test_the_closed_form_is_what_its_steps_take(chunks: int, gamma: float) -> None:
+    """Over five nodes, each with a block of 400 bytes; additions of 10 s a byte take longer than messages."""
+    links, chunk = Cluster("even", 8, 1, alpha_in=0, beta_in=0, alpha=20, beta=1, gamma=gamma), 400 // chunks
+    for op in ("reduce_scatter", "allgather"):
+        found = find("ring").cost(op, "ring", links, 5, 2000, chunk)
+        schedule = make_schedule(op, "ring", 5, 500, chunk=chunk // 4, depth=16)
+        assert found and found.seconds == pytest.approx(predict(schedule, links), rel=0.06)

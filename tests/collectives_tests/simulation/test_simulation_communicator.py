@@ -79,3 +79,14 @@ def test_auto_is_what_the_chooser_says_and_chunks_are_the_call_s_the_choice_s_or
     assert chooser.chosen["reduce", 200][:2] == ("chain", 128)
     with pytest.raises(AlgorithmError, match="'slices' is no schedule, so it can't be simulated; known are chain"):
         chooser.schedule("reduce", "slices", 200, 4, 0, 0)
+
+
+def test_the_first_rank_is_the_root_by_default() -> None:
+    ends: dict[int, float] = {}
+
+    def work(comm: SimulatedCommunicator) -> None:
+        comm.bcast(elements(CHUNK), algorithm="chain")
+        ends[comm.rank] = comm.owner.clock
+
+    run(EVEN, 3, work)
+    assert ends[0] < min(ends[1], ends[2])
