@@ -83,6 +83,20 @@ def test_other_lengths_and_memory_out_of_reach_are_errors(node: NodeComm) -> Non
     announced(node, [[8, -1, 0, -1, 0]])  # alone
 
 
+def test_the_end_comes_once_all_have_done_their_part(node: NodeComm) -> None:
+    met: list[str] = []
+    node.comm = SimpleNamespace(  # type: ignore[assignment]
+        Barrier=lambda: met.append("waited"), Ibarrier=lambda: met.append("asked")
+    )
+    assert list(node.finish(wait=True)) == [] and list(node.finish(wait=False)) == [None] and met == ["waited", "asked"]
+
+
+def test_a_result_that_others_get_has_the_arrays_type() -> None:
+    node = NodeComm(MPI.COMM_SELF)
+    for dtype in (np.dtype("f2"), FLOAT):
+        assert (node.result(dtype, 3).dtype, node.result(dtype, 3).size) == (dtype, 3)
+
+
 def test_memory_is_ordered_before_and_after_each_message(node: NodeComm, monkeypatch: pytest.MonkeyPatch) -> None:
     array, orders = node.empty((2,), FLOAT), []
     monkeypatch.setattr(node.windows[0], "sync", lambda: orders.append(1))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from itertools import pairwise
 
 import numpy as np
@@ -147,3 +147,10 @@ def test_the_steps_of_a_rank_are_written_once() -> None:
     for rank in (1, 1, 2, 1):
         schedule.rank(rank)
     assert written == [1, 2, 1]
+
+
+def test_what_plans_share_cannot_be_changed_and_is_shown_without_its_steps() -> None:
+    schedule = make_schedule("allreduce", "ring", 1000, 1000)
+    with pytest.raises(FrozenInstanceError):
+        schedule.root = 1  # type: ignore[misc]
+    assert len(repr(schedule)) < 200

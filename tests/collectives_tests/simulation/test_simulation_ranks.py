@@ -49,10 +49,10 @@ def test_ranks_that_meet_have_the_sums_some_time_after_the_last_has_come() -> No
     def work(rank: SimulatedRank) -> None:
         for turn in range(2):
             rank.spend(rank.number)
-            found.append((turn, *ranks.meet(rank, [rank.number, 1 + turn], 10), rank.clock))
+            found.append((turn, *ranks.meet(rank, [rank.number, 1 + turn, 5], 10), rank.clock))
 
     ranks.run(work)
-    assert sorted(found) == [(0, 3, 3, 12)] * 3 + [(1, 3, 6, 24)] * 3
+    assert sorted(found) == [(0, 3, 3, 15, 12)] * 3 + [(1, 3, 6, 15, 24)] * 3
 
 
 def test_an_error_of_a_rank_is_raised() -> None:
