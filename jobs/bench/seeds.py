@@ -16,10 +16,11 @@ import logging
 import numpy as np
 
 from scaffe import models
-from scaffe.parallel.evaluate import means, run_batches
+from scaffe.parallel.evaluate import means
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World, open_world
 from scaffe.proto import NetParameter, SolverParameter
+from scaffe.training import tests
 from scaffe.training.solver import Solver
 
 BATCH, TEST_BATCH, TESTED = 64, 100, 1000  # images
@@ -78,14 +79,13 @@ def run(owners: str, numbers: str) -> Run:
 def accuracy(world: World, net: NetParameter, run: Run, a: argparse.Namespace, seed: int) -> float:
     """Return the accuracy on all test images after a training. Collective."""
     fields = {"base_lr": a.rate, "lr_policy": "poly", "power": 1.0, "momentum": 0.9, "weight_decay": 5e-4}
-    tests = {"test_iter": [TESTED // TEST_BATCH], "test_interval": 10**9, "test_initialization": False}
+    tested = {"test_iter": [TESTED // TEST_BATCH], "test_interval": 10**9, "test_initialization": False}
     ends = {"max_iter": a.iterations, "random_seed": seed, "snapshot_after_train": False}
-    solver = Solver(SolverParameter(net_param=net, **fields, **tests, **ends), world=world, run=run)
+    solver = Solver(SolverParameter(net_param=net, **fields, **tested, **ends), world=world, run=run)
     try:
         solver.step(a.iterations)
         solver.parts.propagate.sync()
-        batches = run_batches(solver.parts.tests[0], TESTED // TEST_BATCH, world, solver.parts.team)
-        return float(means(batches).outputs["accuracy"][0])
+        return float(means(tests.run_one(solver.job, solver.parts, 0)).outputs["accuracy"][0])
     finally:
         solver.close()
 

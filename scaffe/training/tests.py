@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaffe.monitor.log import log
 from scaffe.parallel.detections import detection_scores
-from scaffe.parallel.evaluate import means, run_batches
+from scaffe.parallel.evaluate import BatchResult, means, run_batches
 from scaffe.training import display
 from scaffe.training.job import Job
 from scaffe.training.monitor import Unwatched
@@ -17,13 +17,18 @@ def is_due(job: Job, parts: Parts) -> bool:
     return bool(parts.tests) and job.iter % job.param.test_interval == 0
 
 
+def run_one(job: Job, parts: Parts, k: int) -> list[BatchResult]:
+    """Return all batches of test net `k`, whose layers the ranks' records name meanwhile. Collective."""
+    parts.team.begin(job.iter, k + 1)
+    return run_batches(parts.tests[k], job.param.test_iter[k], job.world, parts.team)
+
+
 def run(job: Job, parts: Parts, monitor: Unwatched) -> None:
     """Run all test nets and log the means of their outputs, exact over the ranks. Collective."""
     parts.propagate.sync()
     for k, nets in enumerate(parts.tests):
         log.info("Iteration %d, Testing net (#%d)", job.iter, k)
-        parts.team.begin(job.iter, k + 1)
-        batches = run_batches(nets, job.param.test_iter[k], job.world, parts.team)
+        batches = run_one(job, parts, k)
         mean = means(batches, detection_scores(nets[0], job.param.ap_version, job.param.show_per_class_result))
         if job.param.test_compute_loss:
             log.info("Test loss: %.6g", mean.loss)

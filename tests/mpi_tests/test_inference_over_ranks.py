@@ -18,6 +18,7 @@ from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.team import Team
 from scaffe.parallel.world import World
 from scaffe.tools.features import extract
+from scaffe.training import tests
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
@@ -76,7 +77,7 @@ def test_a_solver_tests_by_its_instances(folder: Path) -> None:
     assert len(solver.parts.tests[0]) == 3 and solver.test_nets == [solver.parts.tests[0][0]]
     found = []
     for _ in range(2):
-        found += run_batches(solver.parts.tests[0], 5, solver.world, solver.parts.team)
+        found += tests.run_one(solver.job, solver.parts, 0)
         solver.job.tests_done += 1
     for nets_of_instances in solver.parts.tests:
         assert {net.packed.data.ctypes.data for net in nets_of_instances} == {solver.net.packed.data.ctypes.data}
@@ -103,9 +104,9 @@ def test_a_resumed_run_tests_the_batches_that_follow(folder: Path) -> None:
     first = opened()
     first.test_all()
     path = first.snapshot()
-    expected = run_batches(first.parts.tests[0], 3, first.world, first.parts.team)
+    expected = tests.run_one(first.job, first.parts, 0)
     first.close()
     then = opened()
     then.restore(path)
-    assert run_batches(then.parts.tests[0], 3, then.world, then.parts.team) == expected
+    assert tests.run_one(then.job, then.parts, 0) == expected
     then.close()

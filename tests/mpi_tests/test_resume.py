@@ -6,9 +6,9 @@ import pytest
 from mpi4py import MPI
 
 from scaffe.errors import ScaffeError
-from scaffe.parallel.evaluate import run_batches
 from scaffe.parallel.run import Run as Parallel
 from scaffe.parallel.world import World
+from scaffe.training import tests
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
@@ -66,7 +66,7 @@ class Run:
             "parameters": solver.net.packed.data.copy(),
             "history": world.comm.bcast(solver.parts.rule.history[0].copy()),
             "position": [layer.position for layer in solver.net.data_layers()],
-            "tests": run_batches(solver.parts.tests[0], TESTS["test_iter"][0], world, solver.parts.team),
+            "tests": tests.run_one(solver.job, solver.parts, 0),
         }
         solver.step(1)
         keys = [key for layer in solver.net.data_layers() for key in layer.batch.keys]
