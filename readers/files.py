@@ -1,9 +1,10 @@
-"""Atomic writes, temporary names and folders."""
+"""Atomic writes, locks, temporary names and folders."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import os
 import secrets
@@ -41,6 +42,19 @@ def replace_file(path: str | os.PathLike[str], content: bytes | Iterable[Part]) 
             os.unlink(unfinished)
         raise
     _sync_folder(os.path.dirname(path) or ".")
+
+
+def lock(descriptor: int) -> None:
+    """Lock an open file or folder until it is closed, by this process and those that it forks.
+
+    A file system without locks gives one to everybody. Raises BlockingIOError if another holds it.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from readers.errors import ReaderError, SourceError, reason
-from readers.files import replace_file
+from readers.files import lock, replace_file
 from readers.sharded_lmdb import shard_name
 from readers.stores import Record, Store, store_kind
 
@@ -127,15 +126,13 @@ class ResumableWriter:
                 raise SourceError(f"{path} is a symbolic link: remove {self.folder} to start again")
 
     def _lock(self, stack: ExitStack) -> None:
-        """Lock the folder for this process, where its file system has locks."""
+        """Lock the folder for this process."""
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_NOFOLLOW)
         stack.callback(os.close, descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(descriptor)
         except BlockingIOError:
             raise SourceError(f"{self.folder}: another process is writing this database") from None
-        except OSError:
-            pass
 
     def _compare(self) -> None:
         """Store the arguments; raise SourceError where other arguments are stored."""

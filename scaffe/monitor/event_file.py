@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 import struct
@@ -11,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from readers.files import lock
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
 from scaffe.monitor.numbers import Node, Numbers
@@ -102,19 +102,14 @@ def _need_tensorboardx() -> None:
         raise ScaffeError("--tensorboard needs the package tensorboardX: pip install 'scaffe[monitor]'") from None
 
 
-def _locked(folder: str) -> int | None:
-    """Return the descriptor of a folder that this holds a lock on, None where the file system has no locks.
-
-    Raise BlockingIOError if another holds one.
-    """
+def _locked(folder: str) -> int:
+    """Return the descriptor of a folder that this holds the lock of. Raise BlockingIOError if another does."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        lock(descriptor)
+    except BlockingIOError:
         os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise
-        return None
+        raise
     return descriptor
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 
+from readers.files import lock
 from scaffe.files.lock_owner import Owner, owner_in, this_process
 from scaffe.monitor.log import log
 
@@ -17,8 +17,8 @@ class FileLock:
     """A lock on a file, held from `take` to `release`, or to the end of the process, however that ends.
 
     The file names its holder. A network file system may keep the lock of a host that is lost, and so do processes that
-    the holder has forked: a lock is taken over unless its holder is a living process of this machine. A file system
-    without locks gives one to everybody.
+    the holder has forked: a lock is taken over unless its holder is a living process of this machine. A file
+    system without locks gives one to everybody.
     """
 
     def __init__(self, path: str):
@@ -40,15 +40,13 @@ class FileLock:
             self.release()
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(descriptor)
             except BlockingIOError:
                 try:
                     self._remove_lost(descriptor)
                 finally:
                     os.close(descriptor)
                 continue
-            except OSError:
-                pass
             self._descriptor = descriptor  # its former holder may have removed it before this locked it
             self._sign(descriptor)
         if self._descriptor is None:

@@ -1,5 +1,7 @@
-"""Files that appear complete or not at all: under temporary names that nobody can foresee, through no links."""
+"""Files that appear complete or not at all: under temporary names that nobody can foresee, through no links; locks."""
 
+import errno
+import fcntl
 import os
 import re
 import socket
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from readers import HDF5Writer, SourceError, replace_file
-from readers.files import TEMPORARY, check_folder_of, open_input, read_input
+from readers.files import TEMPORARY, check_folder_of, lock, open_input, read_input
 
 ANY = "0123456789abcdef"
 
@@ -143,3 +145,27 @@ def test_a_folder_is_told_as_one_and_a_pipe_without_a_name_is_read(tmp_path):
     assert read_input(f"/dev/fd/{out}") == b"of a shell's <(...)"
     os.close(out)
     assert read_input(os.devnull) == b""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_lock_is_held_by_one_until_it_is_closed(tmp_path, kind):
+    path = tmp_path / kind
+    path.mkdir() if kind == "folder" else path.touch()
+    one, other = (os.open(path, os.O_RDONLY) for _ in range(2))
+    lock(one)
+    lock(one)
+    with pytest.raises(BlockingIOError):
+        lock(other)
+    os.close(one)
+    lock(other)
+    os.close(other)
+
+
+def test_a_file_system_without_locks_gives_one_to_everybody(tmp_path, monkeypatch):
+    def refuse(descriptor, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with open(tmp_path / "file", "w") as one, open(tmp_path / "file") as other:
+        lock(one.fileno())
+        lock(other.fileno())
