@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from glob import iglob
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,3 +49,16 @@ def start_of(pid: int) -> int | None:
     except (OSError, OverflowError):
         pass
     return None
+
+
+def is_written(file: int) -> bool:
+    """Return whether a process of this machine, whose files are not hidden, has a file open for writing.
+
+    `file` is a descriptor of it.
+    """
+    mine = os.fstat(file)
+    for link in iglob("/proc/[0-9]*/fd/*"):
+        with suppress(OSError):  # it is closed by now
+            if os.lstat(link).st_mode & 0o200 and os.path.samestat(os.stat(link), mine):
+                return True
+    return False

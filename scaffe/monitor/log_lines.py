@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 # glog's classic prefix, and the newer one, which has the year in front of month and day. A rank's name may precede it.
 _PREFIX = re.compile(
-    r"([IWEF])([0-9]{4})?([0-9]{2})([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]{1,6}) +\S+ \S+:[0-9]+\] ?"
+    r"([IWEF])([0-9]{4})?([0-9]{2})([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})(\.[0-9]{1,6}) +(\S+) \S+:[0-9]+\] ?"
 )
 _COUNT = r"([0-9]{1,15})\b"
 _SHOWN = re.compile(rf"Iteration {_COUNT}.*?, (loss|lr) = ([^\s,]+)")
@@ -25,11 +25,15 @@ HALF_A_YEAR = 180 * 86400.0
 
 
 class LogLine(NamedTuple):
-    """A line: its level, one of IWEF or "" without a prefix; the fields of its time; what follows the prefix."""
+    """A line: its level, one of IWEF or "" without a prefix; the fields of its time; what follows the prefix.
+
+    `process` is the id of the process that wrote it, or of the thread, as Caffe has it.
+    """
 
     level: str
     when: tuple[str, ...]
     text: str
+    process: str = ""
 
 
 class Displayed(NamedTuple):
@@ -69,8 +73,8 @@ def split(line: str) -> LogLine:
     if not found:
         label = _LABEL.match(line)
         return LogLine("", (), line[label.end() :] if label else line)
-    level, *when = found.groups("")
-    return LogLine(level, tuple(when), line[found.end() :])
+    level, *when, process = found.groups("")
+    return LogLine(level, tuple(when), line[found.end() :], process)
 
 
 def displayed(text: str) -> Displayed | None:

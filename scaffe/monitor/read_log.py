@@ -23,6 +23,8 @@ _BATCH = re.compile(r"Global batch ([0-9]{1,15}):")
 _FIELD = re.compile(r"\s*(max_iter|iter_size|batch_size): ([0-9]{1,15})\s*$")
 _LAST = re.compile(r"Training to iteration ([0-9]{1,15})$")
 _GPUS = re.compile(r"Using GPUs ([0-9, ]+)$")
+_ROOT = re.compile(r"(\S+): rank 0 on cores ")
+_ROOT_LOST = "Lost rank 0 "
 _SNAPSHOT = re.compile(r"Snapshotting (?:to|solver state to) .*?file (.+)$")
 _STARTS = "Use CPU", "Use GPU", "Using GPUs"
 _DEBUG = "    [Backward] All net params "  # of debug_info, which Caffe logs as an error
@@ -62,6 +64,16 @@ class LoggedRun:
         return max((table.times[-1] for table in self.tables), default=0.0)
 
 
+class LoggedProcess(NamedTuple):
+    """A process of a host."""
+
+    host: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
 class Started(NamedTuple):
     """A line "Solving ...", whose first iteration is to come: the net, and the time."""
 
@@ -73,7 +85,8 @@ class LogReader:
     """Reads a log. `runs` has a run for each start at iteration 0; a resumption continues the last one.
 
     The last job's `outcome` is "", "done", "stopped early" or "failed"; `error` is the line that says why. `warnings`
-    and `notes` (by "Overlap" and "Reading") are also those of the last job. Lines that are not understood are passed
+    and `notes` (by "Overlap" and "Reading") are also those of the last job, and so is `root`, the process that began as
+    its rank 0, unless the log does not say that, or says that it is lost. Lines that are not understood are passed
     over, and so is a last line that has no end yet. The classic prefix has no year: it is `year` at the first line.
     """
 
@@ -83,6 +96,7 @@ class LogReader:
         self.outcome, self.error, self.snapshot = "", "", ""
         self.warnings: list[str] = []
         self.notes: dict[str, str] = {}
+        self.root: LoggedProcess | None = None
         self._clock = LogClock(year)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._tail, self._in_traceback = "", False
@@ -115,9 +129,11 @@ class LogReader:
         elif value := output(line.text):
             self._output(value, line)
         elif line.level == "F":
-            self._fail(line.text)
+            self.fail(line.text)
         elif line.level in "WE" and not line.text.startswith(_DEBUG):
             self.warnings.append(line.text)
+            if line.text.startswith(_ROOT_LOST):
+                self.root = None
         else:
             self._about(line)
 
@@ -176,6 +192,8 @@ class LogReader:
             self.outcome = _ENDS[text]
         elif found := _SNAPSHOT.match(text):
             self.snapshot = found[1]
+        elif (found := _ROOT.match(text)) and line.process.isdecimal():
+            self.root = LoggedProcess(found[1], int(line.process))
         elif found := _BATCH.match(text):
             self._facts["batch"] = int(found[1])
         elif found := _LAST.match(text):
@@ -189,7 +207,7 @@ class LogReader:
         self.outcome = self.error = ""
         self._test = LogTable()
         if line.text.startswith(_STARTS):
-            self.warnings, self.notes = [], {}
+            self.warnings, self.notes, self.root = [], {}, None
             gpus = _GPUS.match(line.text)
             self._facts = {"gpus": len(gpus[1].split(","))} if gpus else {}
         elif line.text.startswith("Initializing"):
@@ -206,9 +224,10 @@ class LogReader:
                 self.error, self._in_traceback = text.strip(), False
         elif any(one in text for one in _FAILURES):
             self._in_traceback = not self.error and "Traceback" in text
-            self._fail(text.strip())
+            self.fail(text.strip())
 
-    def _fail(self, text: str) -> None:
+    def fail(self, text: str) -> None:
+        """Note that the job has failed, and why, unless that is known."""
         if not self.error:  # the first line says most
             self.outcome, self.error = "failed", text.removeprefix("scaffe: ")
 

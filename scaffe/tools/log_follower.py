@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import time
 
 from readers.files import open_input
 from scaffe.errors import LogError
+from scaffe.files.process_state import is_written, start_of
 from scaffe.monitor.read_log import CHUNK, LogReader, year_of
 
 
 class LogFollower:
     """Reads what a file has, and what is appended to it. The file may come later, be truncated, or be replaced.
 
-    `reader` has what the log says. A file that begins anew continues the log. The end of a with block closes it.
+    `reader` has what the log says. A file that begins anew continues the log. On the host of the run's root it has
+    failed, without a line, once that process has ended and nobody writes the file: all of it was killed. The end of a
+    with block closes the file.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -36,9 +40,21 @@ class LogFollower:
     def poll(self) -> bool:
         """Read what is new; return whether there was anything. Raise LogError if the file can't be read."""
         try:
-            return self._poll()
+            grown = self._poll()
+            if self._is_left():
+                grown |= self._poll()  # what was written just before
+                if not self.reader.outcome:
+                    self.reader.fail(f"{self.reader.root} has ended without a last line")
+            return grown
         except OSError as error:
             raise LogError(f"{self.path}: {(error.strerror or str(error)).lower()}") from None
+
+    def _is_left(self) -> bool:
+        """Return whether the run has not ended by what the log says, and can't go on."""
+        root, file = self.reader.root, self._file
+        if root is None or file is None or self.reader.outcome or root.host != socket.gethostname():
+            return False
+        return start_of(root.pid) == -1 and not is_written(file.fileno())
 
     def __enter__(self) -> LogFollower:
         return self

@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -196,6 +197,96 @@ def test_once_prints_the_state(capsys):
     Path("log").write_text(head() + shown(0, 1, 0) + "scaffe: no\n")
     assert main(["watch", "log", "--once"]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "failed     no"
+
+
+# A run whose processes are killed leaves no line.
+
+
+@pytest.fixture
+def root():
+    """A process that waits for input, as rank 0 of a run."""
+    process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def end(process):
+    process.kill()
+    process.wait()
+
+
+def log_of(process, host=""):
+    """Return the log of a run that trains, whose rank 0 is a process of a host, by default of this one."""
+    hosts = line(f"{host or socket.gethostname()}: rank 0 on cores 0-1, rank 1 on cores 0-1, 2 thread(s) each")
+    start, rest = head().split("\n", 1)
+    return (f"{start}\n{hosts}{rest}" + shown(0, 2, 0)).replace(" 4711 ", f" {process.pid} ")
+
+
+def test_a_run_has_failed_once_its_first_process_has_ended_and_nobody_writes_its_log(root, capsys):
+    Path("log").write_text(log_of(root))
+    assert main(["watch", "log", "--once"]) == 0
+    end(root)
+    with open("log", "a"):  # as mpirun does, while other ranks go on
+        assert main(["watch", "log", "--once"]) == 0
+    assert "failed" not in capsys.readouterr().out
+    assert main(["watch", "log", "--once"]) == 1
+    said = f"failed     process {root.pid} on {socket.gethostname()} has ended without a last line"
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+def test_watching_ends_with_a_run_that_is_killed(root):
+    lines, code = watched(log_of(root), "", lambda: end(root))
+    assert code == 1 and lines[-1].startswith(f"failed: process {root.pid} on ")
+
+
+@pytest.mark.parametrize(
+    ("host", "more", "last"),
+    [
+        ("elsewhere", "", None),
+        ("", line("Lost rank 0 (process 7 on x), in or after iteration 3", level="W"), None),  # others go on
+        ("", line("Use CPU."), None),  # the next job in the same file
+        ("", line("Optimization Done."), "run        done"),
+        ("", "scaffe: loss is nan\n", "failed     loss is nan"),
+    ],
+)
+def test_what_a_log_says_of_an_end_or_of_another_process_counts(root, capsys, host, more, last):
+    Path("log").write_text(log_of(root, host) + more)
+    end(root)
+    main(["watch", "log", "--once"])
+    said = capsys.readouterr().out
+    assert "without a last line" not in said
+    assert last is None or said.splitlines()[-1] == last
+
+
+def test_what_a_process_writes_at_its_end_is_read(root, monkeypatch):
+    """It may write its last line, and end, after the watch has read and before it looks for the process."""
+    Path("log").write_text(log_of(root))
+
+    def ends(pid):
+        Path("log").write_text(log_of(root) + line("Optimization Done."))
+        return -1
+
+    monkeypatch.setattr(log_follower, "start_of", ends)
+    assert main(["watch", "log", "--once"]) == 0
+
+
+def test_a_real_run_that_is_killed_has_failed_at_once(tmp_path, monkeypatch, capsys):
+    trainable(tmp_path, monkeypatch)
+    solver = Path("solver.prototxt").read_text()
+    endless = solver.replace("max_iter: 4", "max_iter: 100000000").replace("snapshot: 2", "display: 100")
+    Path("solver.prototxt").write_text(endless)
+    with open("run.log", "w") as log:
+        train = [sys.executable, "-m", "scaffe", "train", "--solver", "solver.prototxt"]
+        run = subprocess.Popen(train, stderr=log)
+    try:
+        assert patient(lambda _: "Iteration 100 " in Path("run.log").read_text(), 60)
+        assert main(["watch", "run.log", "--once"]) == 0
+    finally:
+        end(run)
+    assert main(["watch", "run.log", "--once"]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"failed     process {run.pid} on {socket.gethostname()} has ended without a last line"
 
 
 @pytest.mark.parametrize(

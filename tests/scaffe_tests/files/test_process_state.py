@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scaffe.files.process_state import start_of, state_of
+from scaffe.files.process_state import is_written, start_of, state_of
 
 
 @pytest.fixture
@@ -59,3 +59,21 @@ def test_a_process_has_used_the_time_that_the_system_says_and_started_before_its
 def test_a_process_that_ends_while_it_is_read_is_none(monkeypatch, text: str) -> None:
     monkeypatch.setattr(Path, "read_text", lambda path: text)
     assert state_of(os.getpid()) is None
+
+
+def test_a_file_is_written_as_long_as_a_process_has_it_open_for_writing(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.touch()
+    with path.open() as file:
+        assert not is_written(file.fileno())
+        with path.open("a"):
+            assert is_written(file.fileno())
+        assert not is_written(file.fileno())
+        with (tmp_path / "other").open("w"):
+            assert not is_written(file.fileno())
+        with path.open("a") as log, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stderr=log) as other:
+            log.close()
+            assert is_written(file.fileno())
+            other.kill()
+            other.wait()
+            assert not is_written(file.fileno())
