@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scaffe.monitor.record import Observation
-from scaffe.parallel.watch.policy import end_itself, kill
-from scaffe.parallel.world import World
+from scaffe.parallel.watch.policy import Policy, end_itself
+from scaffe.parallel.watch.report import LayerNames
 
 RAN = 3  # quarters of the stall time in which another rank's watchdog ran, that show that it ran for half of that time
 
@@ -28,7 +28,7 @@ class Standing:
     """How long a rank has stood still: in the same record (`idle`), and without running at all (`silent`), in seconds.
 
     Only time counts in which this watchdog was running. If it was stopped itself, or got no processor, its own pause is
-    not the rank's.
+    not the rank's. The times are the record's own: a datagram dates them anew, so they are no mark of a Standstill.
     """
 
     def __init__(self) -> None:
@@ -78,21 +78,13 @@ class OwnPause:
 class Hanging:
     """Ends ranks that hang; `look` is called by the watch of each rank, about every `nap` seconds.
 
-    `local` holds the ranks of this host, `place(one)` returns what a rank is doing. Collective.
+    `local` holds the ranks of this host. Collective.
     """
 
-    def __init__(
-        self,
-        world: World,
-        local: Collection[int],
-        seconds: float,
-        nap: float,
-        is_computing: Callable[[Sequence[int]], bool],
-        place: Callable[[Observation], str],
-    ):
-        self.rank, self.local, self.seconds, self.nap = world.rank, local, seconds, nap
-        self._is_computing, self._place = is_computing, place
-        self._processes = [world.launched[first] for first in world.firsts]
+    def __init__(self, policy: Policy, local: Collection[int], seconds: float, nap: float, layers: LayerNames):
+        world, self.local, self.seconds, self.nap = policy.world, local, seconds, nap
+        self.rank, self._policy, self._layers = world.rank, policy, layers
+        self._processes = [(first, world.launched[first]) for first in world.firsts]
         self._standing = [Standing() for _ in range(world.size)]
         self._given_up: set[int] = set()
         self._last = time.monotonic()  # when this watchdog looked
@@ -109,10 +101,11 @@ class Hanging:
         ranks = list(zip(seen, self._standing, strict=True))
         for one, still in ranks:
             still.watch(one, min(now - last, 2 * self.nap))
-        stopped, computing = hanging(ranks, self._is_computing, self.seconds)
+        stopped, computing = hanging(ranks, self._layers.is_computing, self.seconds)
         for one in computing:
             if one.rank == self.rank:
-                end_itself(f"rank {self.rank} is given up: it hangs in {self._place(one)}, since {one.idle:.0f} s")
+                where = self._layers.places(one)
+                end_itself(f"rank {self.rank} is given up: it hangs in {where}, since {one.idle:.0f} s")
         for one in stopped:
             if one.rank in self.local and one.rank not in self._given_up and self._is_lowest():
                 self._kill(one)
@@ -135,5 +128,4 @@ class Hanging:
     def _kill(self, one: Observation) -> None:
         """Kill a process of this machine that does not run."""
         self._given_up.add(one.rank)
-        what = f"rank {one.rank} on {one.host} is given up: its process has not run for {one.silent:.0f} s"
-        kill(self._processes[one.rank], what)
+        self._policy.is_stopped(*self._processes[one.rank], one.silent)

@@ -94,7 +94,7 @@ class Heartbeats:
         self._refused = 0  # already reported: dropped datagrams
         self.hanging: Hanging | None = None
         if how == SHRINK:
-            self.hanging = Hanging(world, self.local, seconds, self.nap, self.layers.is_computing, self.layers.places)
+            self.hanging = Hanging(self.policy, self.local, seconds, self.nap, self.layers)
         world.watch.add(self)
         atexit.register(self.note_end)  # after the collectives' functions, so that it is called before they wait
 

@@ -24,7 +24,7 @@ from scaffe.monitor.log import log
 from scaffe.monitor.record import OPERATION, SET_UP, SINCE, WAIT, unpacked
 from scaffe.monitor.watching import Watching
 from scaffe.parallel.watch.policy import Policy
-from scaffe.parallel.watch.watch import Standstill, nap_of
+from scaffe.parallel.watch.watch import Probe, Standstill, nap_of
 from scaffe.parallel.world import World
 
 
@@ -41,7 +41,7 @@ def may_ask() -> bool:
     return MPI.Query_thread() == MPI.THREAD_MULTIPLE
 
 
-class ProcessTable:
+class ProcessTable(Probe):
     """A probe of the processes of this host, by the ranks that they were started as; `how` is one of STALL.
 
     A process whose records a Heartbeats gets is not stopped for this probe. Processes of other hosts, or that are
@@ -62,14 +62,6 @@ class ProcessTable:
     def is_needed(self) -> bool:
         """Whether there is a process to look at."""
         return bool(self._processes) or self.world.size > 1
-
-    def covers(self, number: int) -> bool:
-        """Return False: it gets no records."""
-        return False
-
-    def is_stuck(self) -> bool:
-        """Return False: that a rank waits its records say."""
-        return False
 
     def look(self) -> None:
         """Act on processes that have been stopped, or missed, for so long; look at the set-up."""

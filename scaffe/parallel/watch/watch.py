@@ -17,7 +17,7 @@ def nap_of(seconds: float) -> float:
 
 
 class Probe(Protocol):
-    """What a watch looks at, about every `nap` seconds."""
+    """What a watch looks at, about every `nap` seconds. One that gets no records has `look` alone of its own."""
 
     nap: float
 
@@ -26,9 +26,11 @@ class Probe(Protocol):
 
     def covers(self, number: int) -> bool:
         """Return whether the process that was started as rank `number` is one that this probe gets records of."""
+        return False
 
     def is_stuck(self) -> bool:
-        """Return whether this rank has waited for long, and is the one of its host that acts."""
+        """Return whether this rank has waited for long by its records, and is the one of its host that acts."""
+        return False
 
 
 class Watch:

@@ -15,8 +15,10 @@ from mpi4py import MPI
 from scaffe.files.lock_owner import this_process
 from scaffe.files.process_state import start_of
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, RANKS, SNAPSHOT, SUMS, UPDATE, Observation
+from scaffe.monitor.watching import SHRINK
 from scaffe.parallel.watch import hanging as module
 from scaffe.parallel.watch.hanging import RAN, Hanging, Standing, hanging
+from scaffe.parallel.watch.policy import Policy
 from scaffe.parallel.watch.report import LayerNames
 from scaffe.parallel.world import World
 
@@ -100,13 +102,11 @@ class Clock:
 @pytest.fixture
 def watch(monkeypatch) -> tuple[Hanging, Clock]:
     """What rank 0 of two gives up: rank 1 is a process that has started, and ended if told."""
-    clock = Clock()
+    clock, world = Clock(), World(MPI.COMM_SELF)
     monkeypatch.setattr(module, "time", clock)
-    named = Named()
-    watch = Hanging(World(MPI.COMM_SELF), [0, 1], PATIENCE, 1.0, named.is_computing, named.places)
-    watch._standing.append(Standing())
-    watch._processes.append(replace(this_process(), pid=os.getppid(), started=start_of(os.getppid())))
-    return watch, clock
+    world.size, world.firsts = 2, [0, 1]
+    world.launched.append(replace(this_process(), pid=os.getppid(), started=start_of(os.getppid())))
+    return Hanging(Policy(world, SHRINK), [0, 1], PATIENCE, 1.0, Named()), clock
 
 
 def watched(watch: Hanging, clock: Clock, *rows: tuple) -> None:
@@ -116,9 +116,11 @@ def watched(watch: Hanging, clock: Clock, *rows: tuple) -> None:
         watch.look([seen(rank, *row) for rank, row in enumerate(rows)], Counter())
 
 
-def test_a_process_that_does_not_run_is_killed_once(watch, ended) -> None:
+def test_a_process_that_does_not_run_is_killed_once(watch, ended, caplog) -> None:
     watched(*watch, (UPDATE, -1, SUMS, 120, 0), (UPDATE, -1, SUMS, 120, 120))
     assert ended == [(os.getppid(), signal.SIGKILL)]
+    who = f"Stall: rank 1 on {this_process().host} is given up"
+    assert caplog.messages == [f"{who}: its process has not run for 120 s; process {os.getppid()} is killed"]
 
 
 def test_the_lowest_rank_of_the_host_that_runs_kills(watch, ended) -> None:
@@ -148,12 +150,12 @@ def test_a_pause_of_the_watchdog_is_not_the_ranks(watch) -> None:
 
 
 def test_a_process_that_has_ended_or_whose_id_is_another_ones_is_not_killed(watch, ended) -> None:
-    process = watch[0]._processes[1]
+    number, process = watch[0]._processes[1]
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     others = {"started": process.started + 1}, {"pid": child.pid}, {"machine": "a container of its own"}
     for other in (replace(process, **one) for one in others):
-        watch[0]._processes[1] = other
+        watch[0]._processes[1] = number, other
         watch[0]._given_up.clear()
         watched(*watch, (UPDATE, -1, SUMS, 120, 0), (UPDATE, -1, SUMS, 120, 120))
     assert ended == []

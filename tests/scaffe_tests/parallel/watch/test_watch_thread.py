@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from scaffe.parallel.watch import watch as module
-from scaffe.parallel.watch.watch import Standstill, Watch
+from scaffe.parallel.watch.watch import Probe, Standstill, Watch
 
 LONG = 900
 
 
-class Looking:
+class Looking(Probe):
     """A probe that notes its looks, and does something in each."""
 
     nap = 0.001
@@ -26,9 +26,6 @@ class Looking:
 
     def covers(self, number: int) -> bool:
         return number == self.number
-
-    def is_stuck(self) -> bool:
-        return False
 
 
 def test_a_probe_that_fails_is_told_of_once_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
