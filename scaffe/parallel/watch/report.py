@@ -54,13 +54,17 @@ class LayerNames:
         known = net < len(self.names) and layer < len(self.names[net])
         return known and operation < len(OPERATIONS) and wait < len(WAITS)
 
+    def _is_in_layer(self, row: Sequence[int]) -> bool:
+        """Return whether a row has a layer of these nets: another solver of its process may have one with more."""
+        return row[LAYER] >= 0 and self.has(row)
+
     def is_reading(self, row: Sequence[int]) -> bool:
         """Return whether a rank may wait for its reader: its layer has no bottoms."""
-        return row[OPERATION] in (FORWARD, TEST) and row[LAYER] >= 0 and self.reading[row[NET]][row[LAYER]]
+        return row[OPERATION] in (FORWARD, TEST) and self._is_in_layer(row) and self.reading[row[NET]][row[LAYER]]
 
     def is_computing(self, row: Sequence[int]) -> bool:
         """Return whether a rank is in a layer's pass, and waits neither for others nor for its reader."""
-        in_layer = row[OPERATION] in (FORWARD, BACKWARD, TEST) and row[LAYER] >= 0
+        in_layer = row[OPERATION] in (FORWARD, BACKWARD, TEST) and self._is_in_layer(row)
         return in_layer and not row[WAIT] and not self.is_reading(row)
 
     def place(self, row: Sequence[int]) -> str:
@@ -91,7 +95,7 @@ class LayerNames:
         what = OPERATIONS[row[OPERATION]]
         if row[OPERATION] == TEST and row[NET]:
             what += f" net #{row[NET] - 1}"
-        name = self.names[row[NET]][row[LAYER]] if row[LAYER] >= 0 else ""
+        name = self.names[row[NET]][row[LAYER]] if self._is_in_layer(row) else ""
         if self.is_reading(row) and not row[WAIT]:
             what += f", waiting for records of layer {name}"
         elif name:

@@ -373,6 +373,16 @@ def test_a_record_that_no_rank_of_this_job_can_have_does_not_fit() -> None:
         assert not layers.has((*row, NOW, NOW))
 
 
+@pytest.mark.parametrize(("net", "layer"), [(0, 3), (2, 0)], ids=["a layer more", "a net more"])
+def test_a_record_of_a_solver_with_other_nets_has_no_layers_name(net: int, layer: int) -> None:
+    """It is the record of a process: a second solver that watches over nothing writes to it too."""
+    one, layers = seen(1, FORWARD, layer, net=net), Named()
+    assert not layers.is_reading(one.row) and not layers.is_computing(one.row)
+    assert said(WAITING, one) == [
+        UNMOVED + "missing:", "rank 1 on host1: last seen in forward pass, iteration 7, 70 s ago"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
 def test_a_time_that_is_none_is_refused(tmp_path: Path, seconds: float) -> None:
     nets.write_images(tmp_path / "db", 12)
