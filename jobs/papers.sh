@@ -4,7 +4,7 @@
 #
 # Writes jobs/papers/results/ID.json, docs/papers/ID.png and docs/papers/*.md, and prints the verdicts. A figure's
 # result is complete when the next one begins: start again with the IDs that are left, or with --keep, which measures
-# only what has no result. Emulated clusters need root (jobs/lab/netlab.sh); without it those figures are not measured.
+# only what has no result. Emulated clusters need root (jobs/lab/netlab.sh); without it those figures keep their results.
 # Needs Open MPI and the extras digits and plot: $SCAFFE_VENV, or the .venv that jobs/test.sh makes. Other work on the
 # machine distorts the measurements.
 set -eu

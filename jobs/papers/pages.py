@@ -11,7 +11,7 @@ from pathlib import Path
 
 import beyond
 from figure import NOT_TRIED, Data, Figure, Input, claims
-from verdicts import NOT_TESTABLE, REPRODUCED, VERDICTS, Judged
+from verdicts import INCONCLUSIVE, NOT_TESTABLE, REPRODUCED, VERDICTS, Judged
 
 from scaffe.files.atomic import write_atomically
 
@@ -57,8 +57,10 @@ def modelled(figure: Figure, found: Data) -> Data:
 
 
 def shown(figure: Figure) -> Shown:
-    """Return a figure with its verdict."""
+    """Return a figure with its verdict: inconclusive where nothing is kept of a measurement or of a slow model."""
     found = kept(figure.id)
+    if not found and (figure.slow or type(figure).measure is not Figure.measure):
+        return Shown(figure, found, Judged(INCONCLUSIVE, "-"))
     return Shown(figure, found, figure.judge(found.get("measured", {}), modelled(figure, found)))
 
 
@@ -151,8 +153,6 @@ def of_end(end: float | None) -> str:
 
 def under(found: Data) -> str:
     """Return when a figure was measured, and beside which other work; "" for a model alone."""
-    if "why" in found:
-        return f"; not measured: {found['why']}"
     if not found.get("measured"):
         return ""
     noisy = found.get("busy", 0.0) > QUIET

@@ -4,9 +4,9 @@
 
 Writes, for each figure, jobs/papers/results/ID.json and docs/papers/ID.png, then docs/papers/*.md and the table of
 README.md.
-A figure that fails keeps its former result, and the next one begins; the exit code is then 1. The gate, which compares
-gradients, comes first: nothing else is measured while they differ. With --keep a figure whose measurement is kept is
-not measured again, nor is what a slow model predicts made anew.
+A figure that fails, or that this machine can't measure, keeps its former result, and the next one begins; the exit code
+is then 1. The gate, which compares gradients, comes first: nothing else is measured while they differ. With --keep a
+figure whose measurement is kept is not measured again, nor is what a slow model predicts made anew.
 """
 
 from __future__ import annotations
@@ -52,13 +52,10 @@ def figures() -> dict[str, Figure]:
 
 
 def measured(figure: Figure) -> Data:
-    """Return what is kept of a figure: the measurement and its conditions, or the reason why there is none."""
+    """Return what is kept of a figure: the measurement and its conditions; {} for a model alone."""
     before, start = conditions(), time.monotonic()
-    try:
-        found: Data = {"measured": figure.measure()}
-    except NotMeasurable as error:
-        return {"why": str(error)}
-    return {**before, "seconds": round(time.monotonic() - start), **found} if found["measured"] else {}
+    found = figure.measure()
+    return {**before, "seconds": round(time.monotonic() - start), "measured": found} if found else {}
 
 
 def run(figure: Figure, keep: bool) -> pages.Shown:
@@ -98,7 +95,7 @@ def main() -> int:
     if a.list:
         print("\n".join(names), flush=True)
         return 0
-    if barred := [folder for folder in (pages.RESULTS, PICTURES) if not os.access(folder, os.W_OK)]:
+    if barred := [folder for folder in (pages.RESULTS, PICTURES, README.parent) if not os.access(folder, os.W_OK)]:
         parser.exit(2, f"papers.sh: no permission to write in {barred[0]}, so nothing is measured\n")
     first = sorted(known.values(), key=lambda figure: not figure.is_gate)
     failed = 0
@@ -109,7 +106,7 @@ def main() -> int:
         try:
             one = run(figure, a.keep or bool(a.ids and name not in a.ids))
         except Exception as error:
-            if isinstance(error, ScaffeError):
+            if isinstance(error, (ScaffeError, NotMeasurable)):
                 print(f"papers.sh: {name}: {error}", file=sys.stderr)
             else:
                 traceback.print_exc()
@@ -131,6 +128,8 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
+    except ScaffeError as error:  # of a page
+        sys.exit(f"papers.sh: {error}")
     except KeyboardInterrupt:
         print("papers.sh: interrupted; go on with --keep, or with the IDs that are left", file=sys.stderr)
         sys.exit(130)

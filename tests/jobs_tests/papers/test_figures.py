@@ -46,6 +46,13 @@ def test_the_pages_and_the_readme_s_table_are_those_of_what_is_kept(tmp_path: Pa
     assert stale == [] and (tmp_path / "README.md").read_text() == readme.read_text()
 
 
+def test_a_verdict_is_inconclusive_while_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages, figures = module("pages"), module("run").figures()
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    found = [pages.shown(figures[name]).judged.verdict for name in ("s-caffe-11", "parax-13", "s-caffe-9")]
+    assert found == ["inconclusive", "inconclusive", "differs"]
+
+
 def test_each_tested_figure_has_a_picture_and_all_are_small() -> None:
     pages, figures = module("pages"), module("run").figures().values()
     tested = {one.id for one in figures if pages.shown(one).judged.verdict != module("verdicts").NOT_TESTABLE}

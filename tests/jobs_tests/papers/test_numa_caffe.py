@@ -172,15 +172,19 @@ def test_intel_s_threads_have_whole_images_of_convolutions_and_parts_of_inner_pr
     assert figure.intel([weights], box(core=2.0), 4, 40, 30.0) - 2 * FORK == pytest.approx(30 / (32 * 2))
 
 
+def test_one_node_of_bvlc_and_all_nodes_of_intel_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure, each = module("numa_caffe_9").FIGURE, {"BVLC": 7.0, "Intel": 5.0, "NUMA": 1.0}
+    monkeypatch.setattr(figure, "seconds", lambda system, net, box, nodes: nodes * each[system])
+    assert (figure.over("BVLC", "AMD"), figure.over("Intel", "AMD")) == (7 / 8, 5)
+
+
 def idle(figure: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the figure have a net of one layer that does nothing, with weights of 1,000 bytes."""
     monkeypatch.setattr(figure, "parts", lambda net: (part("ReLU"),))
     monkeypatch.setattr(figure, "weights_of", lambda net: 1000.0)
 
 
-def test_one_solver_updates_on_its_node_by_memory_or_cores_and_bvlc_in_one_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_solver_updates_by_memory_or_cores_and_bvlc_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = module("numa_caffe_9")
     idle(figure, monkeypatch)
     seconds = figure.FIGURE.seconds

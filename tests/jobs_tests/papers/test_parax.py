@@ -13,9 +13,7 @@ from scaffe.tools.work import LayerWork
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.usefixtures("figures_path")]
 
 
-def test_a_layer_takes_its_start_and_the_longer_of_a_batch_s_operations_and_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_layer_takes_its_start_and_the_longer_of_operations_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = module("parax_6")
     layers = {"product": LayerWork((10.0, 0.0), (6.0, 0.0)), "sum": LayerWork((0.0, 0.0), (5.0, 0.0))}
     for work in layers.values():
@@ -36,9 +34,7 @@ def test_an_lstm_s_step_is_two_products_and_eleven_kernels() -> None:
     assert figure.lstm(1e30, 1e30, 1.0) == pytest.approx((35 * 2, 35 * 11))
 
 
-def test_memory_is_blobs_of_each_image_gradients_of_each_instance_and_weights_of_each_domain(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_is_blobs_of_images_gradients_of_instances_weights_of_domains(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = module("parax_18")
     a, p = 5e6, 7e7
     monkeypatch.setattr(memory.shapes, "activations", lambda name: a)
@@ -48,9 +44,7 @@ def test_memory_is_blobs_of_each_image_gradients_of_each_instance_and_weights_of
     assert found["1792"]["value"] == pytest.approx(1e-9 * (1792 * a + 58 * p))
 
 
-def test_an_instance_on_each_core_gains_where_barriers_cost_and_nothing_where_none_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_instance_on_each_core_gains_where_barriers_cost_else_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = module("parax_11")
     small = figure.passes(True, "lenet")
     monkeypatch.setattr(figure, "passes", lambda inference: small)
@@ -81,9 +75,8 @@ def test_the_update_s_latencies_in_short(monkeypatch: pytest.MonkeyPatch) -> Non
     for name, value in {"ELEMENTS": 5040, "TURNS": 1, "COUNTS": (2, 3)}.items():
         monkeypatch.setattr(figure, name, value)
     short = figure.FIGURE.measure()
-    assert all(len(each) == 2 and min(each) > 0 for each in short["ms"].values()) and set(short["ms"]) == set(
-        figure.COLOURS
-    )
+    assert all(len(each) == 2 and min(each) > 0 for each in short["ms"].values())
+    assert set(short["ms"]) == set(figure.COLOURS)
 
 
 def test_what_diverges_is_in_no_mean() -> None:
