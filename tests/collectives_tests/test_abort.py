@@ -7,6 +7,7 @@ from collectives import abort
 
 
 def test_write_returns_once_the_message_is_read(monkeypatch):
+    monkeypatch.setattr(abort, "PATIENCE", 900)
     read, write = os.pipe()
     with open(read) as launcher, open(write, "w") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
