@@ -436,16 +436,19 @@ def test_wheels_are_installed_beside_the_table_once_and_nowhere_else(tmp_path: P
 
 
 STEPS = """
-import sys
+import os, sys
 sys.path[:0] = [{jobs!r}]
 import prove, prove_programs, prove_steps
+
+def steps(*how):
+    print("ready", file=sys.stderr, flush=True)  # signals are noted by now
+    return [prove_steps.Step(str(i), "a", command, 60, alone=i > 3) for i in range(8)]
+
 work = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], "
 work += "start_new_session=True); time.sleep(0.15); print('1 passed in 1s')"
 command = [sys.executable, "-c", work]
-prove.WORKERS, prove_programs.GRACE = 2, 0.3
-prove.steps = lambda *how: [prove_steps.Step(str(i), "a", command, 60, alone=i > 3) for i in range(8)]
-print("ready", file=sys.stderr, flush=True)
-sys.exit(prove.main())
+prove.WORKERS, prove_programs.GRACE, prove.steps = 2, 0.3, steps
+os._exit(prove.main())  # an interpreter that ends notes no signals
 """  # a proof of eight steps, each with a process that it leaves
 
 
