@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from fault_cells import LAST, WORKFLOWS
+from fault_cells import LAST, WORKFLOWS, WRITING
 from fault_moments import DYING, KILL, START, Hit
 
 from readers import encode, write_lmdb
@@ -253,7 +253,8 @@ class Killed:
         made = self.folder / f"{workflow}-{ranks}"
         if not made.exists():
             hit = Hit(KILL, "forward", 3, 1)
-            ended = self._job_of(made, self.seconds).train(workflow, ranks, "--keep-snapshots", "2", hits=[hit])
+            flags = ["--keep-snapshots", "2", *WRITING["waiting"]]  # there is one before the hit
+            ended = self._job_of(made, self.seconds).train(workflow, ranks, *flags, hits=[hit])
             if ended.code in (0, None):
                 raise SystemExit(f"faults.py: the run to be restored ended with {ended.code}:\n{ended.log}")
         for path in made.glob("snap*"):

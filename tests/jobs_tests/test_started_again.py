@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, environment
 
 PROGRAM = """
-import os, signal, sys
+import os, signal, sys, time
 from scaffe.cli import main
 from scaffe.training.checkpoints import Checkpoints
 from scaffe.training.solver import Solver
@@ -23,6 +23,8 @@ def fail():
 def failing(self):
     act(self)
     if self.iter == 3 and self.world.rank == 1 and not os.path.exists("hit"):
+        while not os.path.exists("snap_iter_2.solverstate"):  # written while training goes on, whole once it is there
+            time.sleep(0.01)
         open("hit", "w").close()
         {"kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "exit": lambda: os._exit(1), "raise": fail}[fault]()
 Solver._handle = failing
