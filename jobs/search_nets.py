@@ -91,7 +91,7 @@ class NetJob:
             yield Result(number, result, what="; ".join(sorted(set(errors))))
 
     def _new_lines(self) -> list[dict[str, Any]]:
-        lines = self.path.read_text().splitlines()
+        lines = self.path.read_text().rpartition("\n")[0].splitlines()  # whole ones: ranks may be writing
         new, self._lines = lines[self._lines :], len(lines)
         return [json.loads(line) for line in new]
 
