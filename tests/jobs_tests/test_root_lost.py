@@ -58,7 +58,7 @@ def test_in_an_iteration_that_all_ranks_begin_with_the_state_the_root_is_not_mis
 
 
 def test_without_the_root_and_a_mirror_the_job_ends_with_one_line(runs):
-    result, _ = runs.losing(3, "0 backward 5; 1 backward 5", "--mirror-every", 1)
+    result, _ = runs.losing(3, "0 backward 5 follow; 1 backward 5", "--mirror-every", 1)  # the mirror is lost first
     assert result.returncode == RanksLostError.exit_code, result.stderr
     told = "the root and its solver's history are lost; there is no snapshot of snap"
     assert result.stderr.count(told) == 1 and "Traceback" not in result.stderr

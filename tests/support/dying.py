@@ -4,9 +4,10 @@
 
 A moment is a rank as the launcher numbers them, * for all; then an operation and its iteration, or a function and the
 number of the call, 0 for each, or `unsent` or `half-sent` and the iteration of a mirror. Then what happens: kill,
-raise, stop, hup (requests a snapshot), kill2 (kills rank 2), alarm (a loss is reported, but there is none), decay (a
-callback makes weights smaller), cores (--instances auto has four cores in two domains to try), or gpu, at
-World.take_gpu (from the start the rank computes on a stand-in for a GPU).
+raise, stop, hup (requests a snapshot), kill2 (kills rank 2), await (goes on once MPI reports another rank's loss),
+follow (is killed then), alarm (a loss is reported, but there is none), decay (a callback makes weights smaller), cores
+(--instances auto has four cores in two domains to try), or gpu, at World.take_gpu (from the start the rank computes on
+a stand-in for a GPU).
 
     python dying.py "" stages "4,0,5 3,5,9" FLAG ...
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,7 @@ OPERATIONS = {
 OF_A_SOLVER = Checkpoints, Ending, Losses, Parts, Shrink, SnapshotWriter, Solver, StateTransfer
 OWNERS = {one.__name__: one for one in (*OF_A_SOLVER, Spares, World)}
 SENT = {"unsent": 0.0, "half-sent": 0.5}  # shares of a mirror
+SIGNALS = {"kill": signal.SIGKILL, "follow": signal.SIGKILL, "stop": signal.SIGSTOP, "hup": signal.SIGHUP}
 OWNERS |= {"display": display, "weights": snapshots.weights}
 
 
@@ -62,7 +65,19 @@ def hit(how: str, owner: Any) -> None:
         raise RankLostError("an alarm")
     if how == "kill2":
         return os.kill(owner.world.pids[2], signal.SIGKILL)
-    os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "hup": signal.SIGHUP}[how])
+    if how in ("await", "follow"):
+        await_loss()
+    if how != "await":
+        os.kill(os.getpid(), SIGNALS[how])
+
+
+def await_loss() -> None:
+    """Return once MPI knows, in this process, that another rank is lost."""
+    from mpi4py import MPI
+
+    while not world.open_world().misses_any():
+        MPI.COMM_SELF.Iprobe()  # MPI progresses within its calls alone
+        time.sleep(0.01)
 
 
 def decay(solver: Solver) -> None:
