@@ -30,7 +30,7 @@ def lines(tmp_path_factory, caplog):
         param = nets.solver_with(nets.lenet(folder / "db", 12, smooth=True), base_lr=0.01, display=1)
         with caplog.at_level(logging.INFO, "scaffe"):
             solver = Solver(
-                param, world=World(comm), compute=Compute(engine="reference"), run=Run(reduce="chain"),
+                param, world=World(comm), compute=Compute(engine="reference", threads=1), run=Run(reduce="chain"),
                 instances=instances,
             )  # fmt: skip
             solver.step(2)

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 from mpi4py import MPI
+from patience import patient
 from rank_values import LENGTH, RANK, SIZE, total, values
 
 from collectives import ArgumentError, Communicator, Request, Staged, WaitTimeout, waitall, waitany
@@ -114,10 +115,12 @@ def test_a_wait_may_end_early_and_go_on_later(comm):
 def test_a_thread_of_the_process_completes_what_nobody_waits_for(threaded, algorithm):
     arrays = [values(seed) for seed in range(3)]
     requests = [threaded.iallreduce(one, algorithm=algorithm, chunk_bytes=1000) for one in arrays]
-    end = time.monotonic() + 60
-    while not all(one.is_complete for one in requests):
-        assert time.monotonic() < end, "the thread has completed nothing in a minute"
+
+    def are_complete(_: float) -> bool:
         time.sleep(1e-3)
+        return all(one.is_complete for one in requests)
+
+    assert patient(are_complete, 60), "the thread has completed nothing in a minute"
     for seed, one in enumerate(arrays):
         np.testing.assert_array_equal(one, total(seed))
     threaded.allreduce(arrays[0])
