@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from paper_figures import module
 
@@ -20,13 +21,23 @@ def test_nccl_takes_its_start_a_tree_s_levels_and_its_bytes() -> None:
 
 def test_the_best_is_never_slower_than_the_paper_s_own_and_its_range_holds_the_gain() -> None:
     beyond = module("beyond")
-    small = replace(beyond.CASES[1], net="lenet", ranks=16)
-    found = beyond.times_of(small)
+    found = beyond.times_of(replace(beyond.CASES[1], net="lenet", ranks=16))
     gain = found["over"]["own"]
     assert 1 <= gain["low"] <= gain["value"] == found["ms"]["own"] / found["ms"]["best"] <= gain["high"]
+    inside = beyond.divided("-", "lenet", "-", beyond.BARRIERS.machine(1), beyond.Division(1, 28, divided=True), (28,))
+    value, low, high = (inside["over"]["own"][key] for key in ("value", "low", "high"))
+    assert (low / value, high / value) == pytest.approx((0.79 / 1.21, 1.21 / 0.79))
     assert found["over"]["undivided"]["value"] == found["ms"]["undivided"] / found["ms"]["bf16"]
     assert found["ms"]["slices"] <= found["ms"]["best"] <= found["ms"]["nothing hidden"]
     assert found["ms"]["computing"] < found["ms"]["bf16"] < found["ms"]["best"] < found["ms"]["undivided"]
+
+
+def test_each_input_is_tried_smaller_and_larger() -> None:
+    tried = list(module("beyond").tried("ndr"))
+    base = tried[0][0]
+    found = [(one["alpha"] / base["alpha"], one["rate_in"] / base["rate_in"], faster) for one, faster in tried]
+    ends = [(1, 1, 1), (1 / 3, 1, 1), (3, 1, 1), (1, 2 / 3, 1), (1, 1, 2 / 3), (1, 1.5, 1), (1, 1, 1.5)]
+    assert np.array(found) == pytest.approx(np.array(ends))
 
 
 def test_the_rows_are_those_of_all_cases_and_machines() -> None:

@@ -56,6 +56,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_nothing_is_measured_while_the_gate_s_gradients_differ(job) -> None:
     assert job(gate=2.0, a=0.5) == (1, {"gate": {"value": 2.0}})
+    assert job("a", gate=0.0, a=0.5) == (1, {"gate": {"value": 2.0}})  # the kept result decides
     assert job(gate=0.0, a=0.5) == (0, {"gate": {"value": 0.0}, "a": {"value": 0.5}})
 
 
@@ -78,13 +79,10 @@ def test_a_figure_that_fails_keeps_its_result_and_the_next_one_runs(job, capsys)
     assert capsys.readouterr().err == "papers.sh: b: no root\n"
 
 
-def test_nothing_is_measured_that_could_not_be_written(job, tmp_path: Path, capsys) -> None:
-    run = module("run")
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run.os, "access", lambda folder, mode: False)
-        with pytest.raises(SystemExit) as ended:
-            job(gate=RuntimeError("measured"))
+def test_nothing_is_measured_that_could_not_be_written(job, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(module("run").os, "access", lambda folder, mode: False)
+    with pytest.raises(SystemExit) as ended:
+        job(gate=RuntimeError("measured"))
     message = f"papers.sh: no permission to write in {tmp_path}, so nothing is measured\n"
     assert (ended.value.code, capsys.readouterr().err) == (2, message)
 

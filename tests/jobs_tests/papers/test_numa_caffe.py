@@ -29,9 +29,8 @@ def part(kind: str = "Convolution", **fields: object):
 
 def box(**fields: float):
     """Return a machine of 4 nodes of 8 cores, which only the fields slow down."""
-    return module("numa_nodes").Box(
-        4, 8, **(dict.fromkeys(("flops", "core", "memory", "link", "cache"), FAST) | fields)
-    )
+    rates = dict.fromkeys(("flops", "core", "memory", "link", "cache"), FAST)
+    return module("numa_nodes").Box(4, 8, **(rates | fields))
 
 
 def inner() -> float:

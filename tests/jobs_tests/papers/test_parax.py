@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import isnan
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from paper_figures import module
@@ -53,6 +54,14 @@ def test_an_instance_on_each_core_gains_where_barriers_cost_else_nothing(monkeyp
     assert figure.FIGURE.gain(True) == pytest.approx(1.0, rel=0.05)
     monkeypatch.setitem(free, "barrier", 1e-3)
     assert figure.FIGURE.gain(True) > 1.5
+
+
+def test_a_resnet_has_half_the_images_where_each_core_has_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = module("parax_13")
+    monkeypatch.setattr(figure, "passes", lambda inference, net: None)
+    monkeypatch.setattr(figure, "predict", lambda made, machine, division, times: SimpleNamespace(rate=division.images))
+    images = [figure.rate.__wrapped__(None, *one) for one in (("resnet50", 1), ("resnet50", 2), ("mobilenet", 1))]
+    assert images == [32, 64, 64]
 
 
 def test_gathers_move_what_section_4_2_says() -> None:

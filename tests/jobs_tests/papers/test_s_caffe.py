@@ -43,18 +43,6 @@ def test_a_device_computes_as_long_as_it_is_told_in_its_layers_proportions() -> 
     assert two.forward == pytest.approx([2 * each for each in one.forward])
 
 
-def test_a_link_has_the_latency_and_the_rate_of_its_short_and_long_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulated = module("simulated")
-    monkeypatch.setattr(simulated, "burst", lambda comm, nbytes, row: 1e-3 + nbytes / 1e6)
-    world = SimpleNamespace(comm=SimpleNamespace(bcast=lambda value, root: value))
-    found = simulated.links(world, 8000)
-    assert (found["alpha"], found["rate"]) == pytest.approx((1e-3, 1e6))
-    assert (found["alpha_in"], found["rate_in"]) == (found["alpha"], found["rate"])
-    monkeypatch.setattr(simulated, "burst", lambda comm, nbytes, row: 1e-3)  # beside other work: as long as a short one
-    found = simulated.links(world, 8000)
-    assert (found["alpha"], found["rate"]) == pytest.approx((0, 8e6))
-
-
 def test_a_sum_of_two_arrays_moves_three(monkeypatch: pytest.MonkeyPatch) -> None:
     cores = module("cores")
     clock = iter(range(100))

@@ -43,9 +43,8 @@ def test_random_mini_batches_begin_at_images_and_end_in_the_file() -> None:
     figure = module("swcaffe_5")
     ends = SimpleNamespace(randrange=lambda most: most - 1), SimpleNamespace(randrange=lambda most: 0)
     last, first = (figure.at_random(1, end)[0] for end in ends)
-    units = 3  # of an image: 0.75 MB of 256 KB
-    assert first == 0 and last % units == 0 and last + 768 == units * (1_281_167 - 1)
-    assert figure.at_random(1, SimpleNamespace(randrange=lambda most: 1)) == [units]
+    assert first == 0 and last % 3 == 0 and last + 768 == 3 * (1_281_167 - 1)  # units of an image: 0.75 MB of 256 KB
+    assert figure.at_random(1, SimpleNamespace(randrange=lambda most: 1)) == [3]
 
 
 def test_a_convolution_by_columns_writes_them_and_multiplies_in_each_pass_and_group() -> None:
@@ -76,4 +75,6 @@ def test_one_fitted_exchange_gives_its_own_speedup_and_nominal_rates_more() -> N
     assert figure.speedup(1024, 2.0, figure.exchange_of(1024, 2.0, 715.45)) == pytest.approx(715.45)
     found = figure.FIGURE.model({})
     assert found["fitted"][0]["value"] == pytest.approx(715.45)
+    small = figure.speedup(1024, 64 / 94.17 / 0.9, figure.FIGURE.value("exchange"))  # a smaller batch has a lower rate
+    assert found["fitted"][2]["high"] == pytest.approx(small) and found["fitted"][0]["high"] == pytest.approx(715.45)
     assert all(nominal > fitted["high"] for nominal, fitted in zip(found["nominal"], found["fitted"], strict=True))
