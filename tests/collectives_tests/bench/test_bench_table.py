@@ -48,7 +48,9 @@ def test_others_averages_and_ratios_to_the_library_follow() -> None:
 
 
 def test_what_stands_above_and_below() -> None:
-    head = preamble(parse(["ibcast", "-d", "cuda"], 0)).splitlines()
+    options = parse(["ibcast", "-d", "cuda"], 0)
+    options.type = "mpi_float"
+    head = preamble(options).splitlines()
     assert head[1:3] == [
         "# OSU MPI-CUDA Non-blocking Broadcast Latency Test v7.5",
         "# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait",
