@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collectives.execution.maker import Call, PlanMaker
     from collectives.execution.node import NodeComm
     from collectives.execution.plans import Plan
+    from collectives.mistakes import Mistakes
 
 
 class Revocable:
@@ -25,6 +26,7 @@ class Revocable:
     node: NodeComm
     _local: MPI.Intracomm
     _maker: PlanMaker
+    _mistakes: Mistakes
     _owns: bool
     _plans: dict[tuple[Call, int], Plan]
 
@@ -68,5 +70,6 @@ class Revocable:
         for other in self._dups:
             other.abandon()
         self._plans.clear()
+        self._mistakes.abandon()
         if self._owns:
             self.node.abandon(windows)

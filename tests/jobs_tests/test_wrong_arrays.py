@@ -1,4 +1,4 @@
-"""A mistake of one rank, where the others know the plan and ask nobody, ends the job with one line."""
+"""A mistake of one rank, where the others know the plan and ask nobody: between nodes it ends the job with one line."""
 
 import sys
 
@@ -8,11 +8,11 @@ pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
 
 SCRIPT = """
 import numpy as np
-from collectives import Communicator, agreement
+from collectives import Communicator, Group, agreement
 from mpi4py import MPI
 
 agreement.PATIENCE = {patience}
-comm = Communicator(MPI.COMM_WORLD)
+comm = Communicator(MPI.COMM_WORLD, group=Group.uniform(2))
 good, strided = np.ones(6, np.float32), np.ones((6, 2), np.float32)[:, 0]
 known = lambda **how: comm.{verb}(**{{{array!r}: good, "algorithm": {algorithm!r}}} | how)
 known()
