@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 
 from collectives import tuning
 from collectives.communicator import Communicator
-from collectives.model.clusters import find_cluster
+from collectives.execution.maker import CHUNK
+from collectives.model.clusters import Cluster, find_cluster
 from collectives.tuning.modelled import STEP
 from scaffe.errors import ScaffeError
 from scaffe.monitor.log import log
@@ -20,6 +22,7 @@ from scaffe.parallel.owners import SLICES, SPREAD
 from scaffe.parallel.residuals import NoResiduals, Residuals
 from scaffe.parallel.rounded import RoundedParameters
 from scaffe.parallel.run import Run
+from scaffe.parallel.suited import suited_to
 from scaffe.parallel.workflows.alone import Alone
 from scaffe.parallel.workflows.workflow import Functions, Workflow, WorkflowParts, registered
 from scaffe.parallel.world import World
@@ -103,9 +106,16 @@ def candidates(run: Run, world: World, team: Team, is_settled: bool) -> dict[str
 
 
 def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float:
-    """Return the maximum bytes of a bucket; for "auto" those that suit the network, by the root's tables."""
+    """Return the maximum bytes of a bucket; for "auto" those that suit the algorithm or the network.
+
+    By the cost of the algorithm that is given, on a described cluster, or by the root's tables.
+    """
     if run.bucket_bytes != "auto":
         return parse_bytes(run.bucket_bytes)
+    links = _described(comm)
+    if given := suited_to(run, net.packed.nbytes, links, world.size, [CHUNK]):
+        log.info("Buckets of up to %d bytes suit %s, by its cost on %s", given, run.reduce, links.name)
+        return given
     alpha, beta, source = world.bcast(_line(comm) if world.is_root else (0.0, 0.0, ""))
     nbytes = suited_bytes(net.packed.nbytes, alpha, beta, world.size)
     why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, from {source}"
@@ -118,7 +128,16 @@ def _line(comm: Communicator) -> tuple[float, float, str]:
     table, shape = comm.table or tuning.shipped(), comm.shape
     if found := table.line("reduce", shape, shape.nodes == 1):
         return STEP + found[0], found[1], table.source
-    cluster = find_cluster("infiniband" if shape.network == tuning.FABRIC else "ethernet")
+    cluster = _described(comm)
     inside = shape.nodes == 1
     alpha, beta = (cluster.alpha_in, cluster.beta_in) if inside else (cluster.alpha, cluster.beta)
-    return STEP + alpha, beta, f"the description of {cluster.name}"
+    return alpha, beta, f"the description of {cluster.name}"
+
+
+def _described(comm: Communicator) -> Cluster:
+    """Return a description of such nodes and networks, with the time that Python takes for each message."""
+    shape = comm.shape
+    cluster = find_cluster("infiniband" if shape.network == tuning.FABRIC else "ethernet")
+    inside = comm.size if shape.nodes == 1 else max(1, shape.ranks)
+    alpha, alpha_in = cluster.alpha + STEP, cluster.alpha_in + STEP
+    return replace(cluster, alpha=alpha, alpha_in=alpha_in, ranks_per_node=inside)

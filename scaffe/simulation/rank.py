@@ -17,7 +17,9 @@ from scaffe.monitor.spans import BACKWARD, FORWARD, READ, WAIT, Span
 from scaffe.net.net import Net
 from scaffe.parallel.buckets import Bucket, suited_bytes
 from scaffe.parallel.run import AUTO, Run
+from scaffe.parallel.suited import suited_to
 from scaffe.setting import parse_bytes
+from scaffe.simulation.closed_forms import CHUNKS
 from scaffe.simulation.clusters import DescribedCluster
 from scaffe.simulation.layer_times import LayerTimes
 
@@ -52,9 +54,11 @@ def small_message(cluster: DescribedCluster, ranks: int) -> float:
 
 
 def bucket_bytes(run: Run, total: int, links: Cluster, ranks: int) -> float:
-    """Return the most bytes of a bucket; for "auto" those that suit the links, of `total` bytes of parameters."""
+    """Return the most bytes of a bucket; for "auto" those that suit the algorithm or the links, of `total` bytes."""
     if run.bucket_bytes != AUTO:
         return parse_bytes(run.bucket_bytes)
+    if given := suited_to(run, total, links, ranks, CHUNKS):
+        return given
     inside = ranks <= links.ranks_per_node
     alpha, beta = (links.alpha_in, links.beta_in) if inside else (links.alpha, links.beta)
     return suited_bytes(total, alpha, beta, ranks)

@@ -36,6 +36,7 @@ WAYS = {
     "SC-OBR, tried": {"workflow": "SC-OBR", "drive": "auto"},
     "SC-OBR, a message a layer": {"workflow": "SC-OBR", "bucket_bytes": "0"},
     "SC-OBR, buckets that suit": {"workflow": "SC-OBR", "bucket_bytes": "auto"},
+    "SC-OBR, buckets that suit a chain": {"workflow": "SC-OBR", "bucket_bytes": "auto", "reduce": "chain"},
     "SC-OBR, one message": {"workflow": "SC-OBR", "bucket_bytes": "inf"},
     "SC-OBR, pieces of layers": {"workflow": "SC-OBR", "bucket_bytes": "1000"},
 }
