@@ -19,11 +19,13 @@ from mpi4py import MPI
 
 from collectives.agreement import share
 from collectives.bench.bounds import Bounds
+from collectives.bench.latency_graph import FILES, TTY, LatencyGraph, draw, text
 from collectives.bench.options import TYPES, check_outputs, parse, sizes
 from collectives.bench.table import Measurement, footer, line, plot, preamble, write_json
 from collectives.bench.times import (
     Buffers,
     Case,
+    DerivedCase,
     DeviceLibraryCase,
     LibraryCase,
     Phases,
@@ -79,10 +81,27 @@ def _with_communicator(world: MPI.Intracomm, options: argparse.Namespace, say: S
 
 def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Measurement]:
     """Measure all sizes and algorithms, printing each line. Raise CollectiveError; WrongNumbers for wrong results."""
+    bounds = Bounds(comm) if options.accelerator == "cpu" and (options.bound or options.json or options.plot) else None
+    rows: list[Measurement] = []
+    graphs: list[LatencyGraph] = []
+    for kind in options.types:
+        options.type = kind
+        rows += _table(comm, options, bounds, graphs, say)
+    if last := footer(options, comm.device_plans.how if options.accelerator == "cuda" else ""):
+        say(last)
+    for name in options.algorithms if options.supernodes else []:
+        say(f"# {comm.explain(options.what, rows[-1].bytes, not options.foreign, name)}")
+    _on_root(comm.comm, lambda: _draw(graphs, options))
+    return rows
+
+
+def _table(
+    comm: Communicator, options: argparse.Namespace, bounds: Bounds | None, graphs: list[LatencyGraph], say: Say
+) -> list[Measurement]:
+    """Measure all sizes of a type; return the rows, and add the graphs."""
     chosen, warning = sizes(options, np.dtype(TYPES[options.type]).itemsize)
     if warning:
         say(warning, file=sys.stderr)
-    bounds = Bounds(comm) if options.accelerator == "cpu" and (options.bound or options.json or options.plot) else None
     rows: list[Measurement] = []
     for nbytes in chosen:
         buffers = Buffers(comm, nbytes, options)
@@ -90,7 +109,7 @@ def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Mea
         valid = [case.is_right() if options.validation or nbytes == chosen[0] else None for case in cases]
         if nbytes == chosen[0]:
             say(preamble(options))
-        found = _measure(cases, nbytes, options)
+        found, calls_of_first = _measure(cases, nbytes, options)
         for row, fine in zip(found, valid, strict=True):
             row.valid = fine
             if bounds:
@@ -99,24 +118,35 @@ def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Mea
         buffers.free()
         say(line(options, found))
         rows += found
+        if options.graph:
+            graphs.append(LatencyGraph(f"{nbytes} bytes of {options.type}", 1e6 * calls_of_first))
+            if TTY in options.graph:
+                say(text(graphs[-1]))
         if wrong := [row.algorithm for row in found if row.valid is False]:
             raise WrongNumbers(f"{options.op} by {', '.join(wrong)} on message size {nbytes}.")
-    if last := footer(options, comm.device_plans.how if options.accelerator == "cuda" else ""):
-        say(last)
-    for name in options.algorithms if options.supernodes else []:
-        say(f"# {comm.explain(options.what, chosen[-1], not options.foreign, name)}")
     return rows
 
 
-def _measure(cases: list[Case], nbytes: int, options: argparse.Namespace) -> list[Measurement]:
-    """Return a row for each algorithm."""
+def _measure(cases: list[Case], nbytes: int, options: argparse.Namespace) -> tuple[list[Measurement], np.ndarray]:
+    """Return a row for each algorithm, and this rank's seconds of each call of the first."""
     comm = cases[0].comm.comm
     warmup, iterations = calls(options, nbytes)
     runs = [case.run if options.blocking else case.start_and_finish for case in cases]
     taken = latencies(comm, runs, warmup, iterations)
     averages = 1e6 * over_ranks(comm, taken.mean(1))
     found = [
-        Measurement(options.op, case.algorithm, comm.size, nbytes, avg, least, most, iterations)
+        Measurement(
+            options.op,
+            case.algorithm,
+            comm.size,
+            nbytes,
+            avg,
+            least,
+            most,
+            iterations,
+            options.type,
+            case.transmit_bytes,
+        )
         for case, (avg, least, most) in zip(cases, averages.tolist(), strict=True)
     ]
     reference = next((row.avg_us for row in found if row.algorithm == "mpi"), None)
@@ -128,7 +158,7 @@ def _measure(cases: list[Case], nbytes: int, options: argparse.Namespace) -> lis
             row.percentiles = {p: 1e6 * x for p, x in percentiles(comm, seconds, options.tail_lat).items()}
         if options.python_share:
             row.python_percent = _python_percent(case, nbytes, options)
-    return found
+    return found, taken[0]
 
 
 def _overlap(row: Measurement, case: Case, pure: float, tests: int, warmup: int) -> np.ndarray:
@@ -163,6 +193,8 @@ def _python_percent(case: Case, nbytes: int, options: argparse.Namespace) -> flo
 
 def _case(buffers: Buffers, algorithm: str, options: argparse.Namespace) -> Case:
     """Return a case. Raise AlgorithmError for an unknown or unsuitable algorithm."""
+    if algorithm == "mpi" and options.derived:
+        return DerivedCase(buffers, options.what, options)
     if algorithm == "mpi":
         kind = LibraryCase if options.accelerator == "cpu" else DeviceLibraryCase
         return kind(buffers, options.what, options)
@@ -209,6 +241,13 @@ def _on_root(world: MPI.Intracomm, work: Callable[[], None]) -> None:
     problem = world.bcast(problem)
     if problem:
         raise ArgumentError(problem)
+
+
+def _draw(graphs: Sequence[LatencyGraph], options: argparse.Namespace) -> None:
+    """Draw the files that -G asks for."""
+    for kind in options.graph:
+        if kind in FILES:
+            draw(graphs, options.op, kind)
 
 
 def _write(rows: list[Measurement], options: argparse.Namespace) -> None:

@@ -11,13 +11,16 @@ from io import StringIO
 from pathlib import Path
 from typing import NoReturn
 
+from collectives.bench.derived import FORMS, Derived, read_derived
+from collectives.bench.latency_graph import FILES, TTY, file_of
 from collectives.errors import ArgumentError
 from collectives.schedules.algorithms import every_name
 from collectives.tuning.table import DEVICE, is_device
 from collectives.verbs import BCAST, REDUCE, SCHEDULED
 
 BLOCKING = tuple(SCHEDULED)
-TYPES = {"mpi_char": "uint8", "mpi_int": "int32", "mpi_float": "float32"}
+CHAR, ALL = "mpi_char", "all"
+TYPES = {CHAR: "uint8", "mpi_int": "int32", "mpi_float": "float32"}
 LEAST_LIMIT, LIMIT = 1 << 20, 1 << 29  # bytes: the lowest and the default limit of a message
 LEAST, MOST = 1, 1 << 20  # bytes of a message
 ROTATE = -1
@@ -43,13 +46,34 @@ def parse(argv: Sequence[str] | None, rank: int) -> argparse.Namespace:
         raise ArgumentError(f"argument --algorithm: expected different names, got '{found.algorithm}'")
     if found.foreign and found.accelerator == "cuda":
         raise ArgumentError("argument --foreign: it is for host buffers; leave out -d cuda")
-    if found.type == "mpi_char" and SCHEDULED[found.what].joins:
-        raise ArgumentError(f"argument -T: {found.op} adds mpi_int or mpi_float, got mpi_char")
+    found.types = _types_of(found)
+    _check_derived(found)
     if found.in_place and SCHEDULED[found.what] is BCAST:
         raise ArgumentError(f"argument -l: {found.op} has one buffer and is always in place")
     if found.root and SCHEDULED[found.what] is not REDUCE:
         raise ArgumentError(f"argument -k: {found.op} has no root to choose; only reduce and ireduce have, as in OSU's")
     return found
+
+
+def _types_of(found: argparse.Namespace) -> list[str]:
+    """Return the types to measure, each in a table. Raise ArgumentError for one that a sum can't have."""
+    joins = SCHEDULED[found.what].joins
+    names = [name for one in found.type for name in (TYPES if one == ALL else [one])]
+    if joins and CHAR in found.type:
+        raise ArgumentError(f"argument -T: {found.op} adds mpi_int or mpi_float, got {CHAR}")
+    return [name for name in dict.fromkeys(names) if not (joins and name == CHAR)]
+
+
+def _check_derived(found: argparse.Namespace) -> None:
+    """Raise ArgumentError for what derived types can't be used with."""
+    if not found.derived:
+        return
+    if not found.blocking or SCHEDULED[found.what] is not BCAST:
+        raise ArgumentError(f"argument -D: {found.op} has no derived types here; bcast has")
+    if found.accelerator == "cuda":
+        raise ArgumentError("argument -D: it is for host buffers; leave out -d cuda")
+    if found.derived.kind != "cont" and found.algorithms != ["mpi"]:
+        raise ArgumentError(f"argument -D: {found.algorithm} sends contiguous arrays alone; give --algorithm mpi")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -86,11 +110,13 @@ def _add_osu(group: argparse._ArgumentGroup) -> None:
     add(
         "-T",
         "--type",
-        choices=TYPES,
-        default="mpi_float",
-        type=str.lower,
-        help="mpi_float by default; OSU's is mpi_char",
+        type=_types,
+        default=("mpi_float",),
+        metavar=f"all|{'|'.join(TYPES)}",
+        help="a table for each type, of one, some or all (mpi_float; OSU's is mpi_char)",
     )
+    add("-D", "--ddt", dest="derived", type=_derived, metavar="TYPE", help=f"derived types of a bcast: {FORMS}")
+    add("-G", "--graph", type=_graphs, default=(), metavar="tty,png,pdf", help="draw the latency of each call")
     add(
         "-t",
         "--num-test-calls",
@@ -117,7 +143,8 @@ def _add_ours(group: argparse._ArgumentGroup) -> None:
 
 def check_outputs(found: argparse.Namespace) -> None:
     """Raise ArgumentError, before measuring, for a file that can't be written."""
-    for name, start in ((found.json, b"[\n {\n"), (found.plot, b"\x89PNG")):
+    graphs = [(file_of(found.op, kind), FILES[kind]) for kind in found.graph if kind != TTY]
+    for name, start in ((found.json, b"[\n {\n"), (found.plot, FILES["png"]), *graphs):
         if not name:
             continue
         path = Path(name)
@@ -129,8 +156,9 @@ def check_outputs(found: argparse.Namespace) -> None:
             raise ArgumentError(f"can't write {path}: permission denied")
         if path.exists() and not _starts_with(path, start):
             raise ArgumentError(f"can't write {path}: it is no earlier output of this benchmark; name another file")
-    if found.plot and importlib.util.find_spec("matplotlib") is None:
-        raise ArgumentError("--plot needs matplotlib: pip install 'scaffe[plot]'")
+    if (found.plot or graphs) and importlib.util.find_spec("matplotlib") is None:
+        what = "--plot" if found.plot else f"-G {','.join(found.graph)}"
+        raise ArgumentError(f"{what} needs matplotlib: pip install 'scaffe[plot]'")
 
 
 def _starts_with(path: Path, start: bytes) -> bool:
@@ -186,6 +214,31 @@ def _bytes(text: str) -> int:
     """Return the bytes of `1000`, `64K`, `1M` or `1G`. Raise ValueError for another text."""
     shift = UNITS.get(text[-1:].upper())
     return int(text) if shift is None else int(text[:-1]) << shift
+
+
+def _types(text: str) -> tuple[str, ...]:
+    """Read names of types, or "all"."""
+    return _some(text.lower(), (ALL, *TYPES))
+
+
+def _graphs(text: str) -> tuple[str, ...]:
+    """Read kinds of graphs."""
+    return _some(text, (TTY, *FILES))
+
+
+def _some(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Read one or several of the known names."""
+    if not all(one in known for one in text.split(",")):
+        raise argparse.ArgumentTypeError(f"expected some of {', '.join(known)}, got '{text}'")
+    return tuple(text.split(","))
+
+
+def _derived(text: str) -> Derived:
+    """Read a derived type."""
+    try:
+        return read_derived(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _percentiles(text: str) -> tuple[int, ...]:

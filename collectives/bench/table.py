@@ -47,6 +47,8 @@ class Measurement:
     min_us: float
     max_us: float
     iterations: int
+    type: str = "mpi_float"
+    transmit_bytes: int | None = None
     ratio_to_mpi: float | None = None
     bound_us: float | None = None
     bound_fraction: float | None = None
@@ -62,12 +64,13 @@ class Measurement:
 
 
 def preamble(options: argparse.Namespace) -> str:
-    """Return the lines above the sizes."""
+    """Return the lines above the sizes; the title stands above the first type's alone."""
     device = "-CUDA" if options.accelerator == "cuda" else ""
     kind, overall = ("", "") if options.blocking else ("Non-blocking ", f"# Overall = {OVERALL}\n\n")
     title = f"\n# OSU MPI{device} {kind}{SCHEDULED[options.what].title} Latency Test v7.5\n{overall}"
     names = "".join(f"{name:>{width}}" for name, width, _ in columns(options, []))
-    return f"{title}# Datatype: {options.type.upper()}.\n{'# Size':10}{names}"
+    is_first = options.type == options.types[0]
+    return f"{title if is_first else ''}# Datatype: {options.type.upper()}.\n{'# Size':10}{names}"
 
 
 def line(options: argparse.Namespace, found: Sequence[Measurement]) -> str:
@@ -94,6 +97,8 @@ def columns(options: argparse.Namespace, found: Sequence[Measurement]) -> Iterat
         yield "Validation", WIDTH, "Pass" if found and all(row.valid for row in found) else "Fail"
     for p in options.tail_lat or ():
         yield f"P{p} Tail Lat(us)", WIDTH, _number(first.percentiles[p] if first and first.percentiles else None)
+    if options.derived:
+        yield "Transmit Size", WIDTH, str(first.transmit_bytes) if first else ""
     yield from _comparison(options, found)
     if options.bound:
         yield "Bound(us)", WIDTH, _field(first, "bound_us")
@@ -142,7 +147,7 @@ def _number(value: float | None) -> str:
 
 def write_json(rows: Sequence[Measurement], path: str) -> None:
     """Write the rows, whole or not at all."""
-    with _unfinished(path) as part, open(part, "w") as file:
+    with unfinished(path) as part, open(part, "w") as file:
         json.dump([asdict(row) for row in rows], file, indent=1)
         file.write("\n")
 
@@ -155,11 +160,12 @@ def plot(rows: Sequence[Measurement], path: str) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
-    names = list(dict.fromkeys(row.algorithm for row in rows))
-    for name in names:
-        points = [(row.bytes, row.avg_us) for row in rows if row.algorithm == name]
-        axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
-    bound = [(row.bytes, row.bound_us) for row in rows if row.algorithm == names[0] and row.bound_us]
+    kinds = list(dict.fromkeys((row.algorithm, row.type) for row in rows))
+    for kind in kinds:
+        points = [(row.bytes, row.avg_us) for row in rows if (row.algorithm, row.type) == kind]
+        label = kind[0] if len({one for _, one in kinds}) == 1 else " ".join(kind)
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=label)
+    bound = [(row.bytes, row.bound_us) for row in rows if (row.algorithm, row.type) == kinds[0] and row.bound_us]
     if bound:
         axes.plot(*zip(*bound, strict=True), "k--", linewidth=1, label="bound")
     axes.set_xscale("log", base=2)
@@ -168,12 +174,12 @@ def plot(rows: Sequence[Measurement], path: str) -> None:
     axes.set_title(f"{rows[0].op}, {rows[0].ranks} ranks")
     axes.grid(alpha=0.3)
     axes.legend()
-    with _unfinished(path) as part:
+    with unfinished(path) as part:
         figure.savefig(part, dpi=150, bbox_inches="tight", format="png")
 
 
 @contextmanager
-def _unfinished(path: str) -> Iterator[str]:
+def unfinished(path: str) -> Iterator[str]:
     """Yield the name of a file that takes the place of `path` once it is written."""
     part = f"{path}.part"
     yield part

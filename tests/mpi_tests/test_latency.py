@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from collectives import Communicator, bench
 from collectives.bench import table, times
+from collectives.bench.options import parse
 from collectives.errors import AlgorithmError, ArgumentError
 
 pytestmark = pytest.mark.mpi
@@ -89,6 +90,66 @@ def test_sizes_of_char_begin_at_one_byte(run):
     if ROOT:
         assert "# Datatype: MPI_CHAR.\n" in text
         assert [row[0] for row in numbers(text)] == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize(("op", "types"), [("bcast", ["CHAR", "INT", "FLOAT"]), ("reduce", ["INT", "FLOAT"])])
+def test_all_types_have_a_table_each_below_one_title(run, tmp_path, op, types):
+    text = run(op, "-m", "4:8", "-T", "all", "-c", "-u", "0", *FEW, "--json", str(tmp_path / "rows.json"))
+    if ROOT:
+        lines = [line for line in text.splitlines() if line.startswith("#")]
+        assert lines[0].startswith("# OSU MPI") and len(lines) == 1 + 2 * len(types)
+        assert lines[1::2] == [f"# Datatype: MPI_{name}." for name in types]
+        rows = json.loads((tmp_path / "rows.json").read_text())
+        assert [(row["type"], row["bytes"]) for row in rows] == [
+            (f"mpi_{name.lower()}", nbytes) for name in types for nbytes in (4, 8)
+        ]
+
+
+def test_some_types_are_measured_in_the_order_given(run):
+    text = run("allreduce", "-m", "8:8", "-T", "MPI_FLOAT,mpi_int", *FEW)
+    assert not ROOT or re.findall("# Datatype: (.*)[.]", text) == ["MPI_FLOAT", "MPI_INT"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"), [("cont", [64, 128]), ("vect:4:1", [16, 32]), ("vect:32:3", [0, 12]), ("indx:FILE", [8, 24])]
+)
+def test_derived_types_send_a_part_of_the_bytes(run, tmp_path, given, sent):
+    if ROOT:
+        (tmp_path / "types.txt").write_text("# displacement, length\n1, 2\n14,4  # too long for 64 bytes\n")
+    path = WORLD.bcast(str(tmp_path / "types.txt"))
+    text = run("bcast", "-m", "64:128", "-c", "--algorithm", "mpi", "-D", given.replace("FILE", path), *FEW)
+    if ROOT:
+        assert text.splitlines()[3].endswith("        Validation     Transmit Size")
+        assert [(row[2], int(row[3])) for row in numbers(text)] == [("Pass", nbytes) for nbytes in sent]
+
+
+def test_only_the_elements_of_a_derived_type_arrive():
+    options = parse(["bcast", "-m", "64:64", "-D", "vect:4:2", "--algorithm", "mpi"], WORLD.rank)
+    options.type = options.types[0]
+    comm = Communicator(WORLD)
+    case = times.DerivedCase(times.Buffers(comm, 64, options), "bcast", options)
+    case.send[...] = WORLD.rank + 1
+    case.run(0)
+    assert case.send.tolist() == [1, 1, WORLD.rank + 1, WORLD.rank + 1] * 4
+    comm.free()
+
+
+def test_a_contiguous_type_is_what_schedules_send(run):
+    text = run("bcast", "-m", "64:64", "-D", "cont", "--algorithm", "chain,mpi", "-c", *FEW)
+    assert not ROOT or numbers(text)[0][2:4] == ["Pass", "64"]
+
+
+def test_calls_are_drawn_in_the_terminal_and_in_files(run, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # an earlier one is replaced
+        text = run("reduce", "-m", "4:8", "-i", "7", "-x", "0", "-G", "tty,png,pdf")
+    if ROOT:
+        assert [row[0] for row in numbers(text)] == ["4", "8"]
+        drawn = [line for line in text.splitlines() if " |" in line]
+        assert "# 4 bytes of mpi_float, 7 calls" in text and sum(line.count("*") for line in drawn) == 14
+        assert (tmp_path / "osu_reduce.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "osu_reduce.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_full_tables_of_non_blocking_ones_have_the_phases(run, tmp_path):
@@ -181,6 +242,11 @@ def test_given_back_arrays_leave_the_others_in_use():
         (["-k", "fixed:99"], f"expected a root below {WORLD.size}, the number of ranks, got 99"),
         (["-k", "first"], "expected fixed:RANK or rotate, got 'first'"),
         (["-T", "mpi_char"], "reduce adds mpi_int or mpi_float, got mpi_char"),
+        (["-T", "mpi_byte"], "argument -T/--type: expected some of all, mpi_char, mpi_int, mpi_float, got 'mpi_byte'"),
+        (["-D", "cont"], "argument -D: reduce has no derived types here; bcast has"),
+        (["-D", "vect:2:3"], "expected cont, vect:STRIDE:BLOCK or indx:FILE, BLOCK at most STRIDE, got 'vect:2:3'"),
+        (["-D", "indx:/nowhere"], "/nowhere: no such file or directory"),
+        (["-G", "svg"], "argument -G/--graph: expected some of tty, png, pdf, got 'svg'"),
         (["-q"], "unrecognized arguments: -q"),
         (["--algorithm", "magic"], "unknown algorithm 'magic'"),
         (["--algorithm", "mpi,mpi"], "expected different names, got 'mpi,mpi'"),

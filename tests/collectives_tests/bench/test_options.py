@@ -13,16 +13,26 @@ def test_only_an_earlier_output_and_an_empty_file_are_replaced(tmp_path):
     pytest.importorskip("matplotlib")
     rows, picture, other = (str(tmp_path / name) for name in ("rows.json", "rows.png", "table.json"))
     for _ in range(2):  # no file, then an empty one
-        check_outputs(Namespace(json=rows, plot=picture))
+        check_outputs(Namespace(json=rows, plot=picture, graph=()))
         for path in (rows, picture):
             open(path, "w").close()
     write_json([Measurement("reduce", "mpi", 2, 4, 1.0, 1.0, 1.0, 9)], rows)
     (tmp_path / "rows.png").write_bytes(b"\x89PNG\r\n")
-    check_outputs(Namespace(json=rows, plot=picture))
+    check_outputs(Namespace(json=rows, plot=picture, graph=()))
     (tmp_path / "table.json").write_text('[\n {"op": "reduce"')  # of python -m collectives.tune
     for given in ({"json": other, "plot": None}, {"json": None, "plot": other}):
         with pytest.raises(ArgumentError, match=r"can't write .*: it is no earlier output of this benchmark"):
-            check_outputs(Namespace(**given))
+            check_outputs(Namespace(**given, graph=()))
+
+
+def test_a_graph_replaces_an_earlier_one_alone(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    given = parse(["reduce", "-G", "tty,pdf"], 0)
+    check_outputs(given)
+    (tmp_path / "osu_reduce.pdf").write_text("a letter")
+    with pytest.raises(ArgumentError, match=r"can't write osu_reduce.pdf: it is no earlier output"):
+        check_outputs(given)
 
 
 @pytest.mark.parametrize(

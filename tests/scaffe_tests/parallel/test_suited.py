@@ -41,7 +41,7 @@ def test_auto_is_near_the_best_size_for_the_algorithm(model, batch, ranks, sync,
     assert seconds(suited) == estimate(net, cluster, run, times, forms).seconds
 
 
-@pytest.mark.parametrize("name", ["auto", "mpi", "slices", "leaders-mpi", "flat"])
+@pytest.mark.parametrize("name", ["auto", "nccl", "slices", "leaders-mpi", "flat"])
 def test_what_has_no_closed_form_leaves_it_to_the_links(name):
     assert suited_to(Run(reduce=name), TOTAL, ETHERNET, 16, CHUNKS) is None
 
