@@ -23,7 +23,7 @@ def comm():
 
 WAYS = [
     *((op, []) for op in ("reduce", "bcast", "allreduce", "reduce_scatter", "allgather")),
-    *((op, ["-l"]) for op in ("reduce", "allreduce", "allgather")),
+    *((op, ["-l"]) for op in ("reduce", "allreduce", "reduce_scatter", "allgather")),
     ("reduce", ["-k", "rotate"]),
 ]
 
