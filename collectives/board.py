@@ -33,7 +33,7 @@ class Board:
 
     def __init__(self, comm: MPI.Intracomm):
         self._window = SharedWindow(comm, LENGTH * np.dtype(np.int64).itemsize)
-        self.rows: list[Row] = [memoryview(part.view(np.int64)) for part in self._window.segments]
+        self.rows: list[Row] = [part.view(np.int64).data for part in self._window.segments]
         self.own = self.rows[comm.rank]
         atexit.register(self.free)  # some libraries fail where a window is left
 
