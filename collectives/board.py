@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +34,6 @@ class Board:
         self._window = SharedWindow(comm, LENGTH * np.dtype(np.int64).itemsize)
         self.rows: list[Row] = [part.view(np.int64).data for part in self._window.segments]
         self.own = self.rows[comm.rank]
-        atexit.register(self.free)  # some libraries fail where a window is left
 
     def change(self, call: int, run: int) -> None:
         """Note that this rank runs `run` from that call on."""
@@ -58,14 +56,9 @@ class Board:
         """Free the memory, unless a rank is lost; do nothing a second time."""
         from mpi4py import MPI
 
-        atexit.unregister(self.free)
         rows, self.rows, self.own = self.rows, [], []
         if rows and not (MPI.Is_finalized() or has_lost_any()):
             self._window.free()
-
-    def abandon(self) -> None:
-        """Never free the memory, since a rank is lost. Not collective."""
-        atexit.unregister(self.free)
 
 
 def run_of(row: Row, call: int) -> int:

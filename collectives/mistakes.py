@@ -12,18 +12,23 @@ without a mistake either. So the ranks of a node have a board in shared memory. 
    broadcast's root, may have begun further calls: all take part in these too, until all have joined.
 4. Then the ranks agree: who erred raises what is wrong, and all others the same. What was started behind fails with it.
 
+Runs of a plan that the caller holds are not on the board. While a rank settles, a second mistake on another
+communicator may reach it; where ranks meet two in different orders the job ends.
+
 Ranks of several nodes share no memory, and MPI reports nothing to a process inside a blocking call: there a rank that
 errs waits, and ends the job.
 """
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from collectives import agreement
 from collectives.board import ASKING, BEGUN, ENTERED, JOINED, LENGTH, NOTHING, TOLD, UNKNOWN, Board, Row
 from collectives.errors import CollectiveError, WaitTimeout
+from collectives.execution.plans import Plan
 from collectives.progress import PROGRESS
 
 if TYPE_CHECKING:
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
 
     from collectives.execution.line import Line
     from collectives.execution.maker import Call
-    from collectives.execution.plans import Plan
 
 
 class Mistakes:
@@ -58,6 +62,7 @@ class Mistakes:
         if self._board is None and local.size > 1:
             self._board = Board(local)
             self.row = self._board.own
+            atexit.register(self.free)  # some libraries fail where a window is left
 
     def add(self, call: Call, plan: Plan) -> None:
         """Give a new plan its number, alike on all ranks."""
@@ -70,15 +75,19 @@ class Mistakes:
 
     def free(self) -> None:
         """Free the board. Collective."""
-        if self._board is not None:
-            self._board.free()
-        self.row, self._board = [0] * LENGTH, None
+        board = self._give_up_board()
+        if board is not None:
+            board.free()
 
     def abandon(self) -> None:
         """Give the board up, since a rank is lost. Not collective."""
-        if self._board is not None:
-            self._board.abandon()
-        self.row, self._board = [0] * LENGTH, None
+        self._give_up_board()
+
+    def _give_up_board(self) -> Board | None:
+        """Return the board, and know none from now on."""
+        atexit.unregister(self.free)
+        board, self._board, self.row = self._board, None, [0] * LENGTH
+        return board
 
     def turn_to(self, plan: Plan, in_place: bool) -> None:
         """Note that blocking calls of a plan run from the entered one on."""
@@ -127,6 +136,7 @@ class Mistakes:
         """Take part in all that any rank has begun after the call `last`; then raise the same error on all ranks."""
         board, self._line.is_halted, self._count = self._board, True, self._count + 1
         assert board is not None
+        values = values and {**values, "the number of the call": str(self.entered)}
         told = self.row[TOLD] if self.is_told(self.entered) else self.entered
         for row in board.rows:
             if not self.settled < row[TOLD] <= told:
@@ -135,6 +145,7 @@ class Mistakes:
         while (last := last + 1) <= self._last_begun(last, problem):
             self._take_part(board.runs(last), problem)
         self.entered = self.settled = max(row[ENTERED] for row in board.rows)
+        self._wait(self.comm.Ibarrier().Test, problem or "two mistakes at the same time")
         self._line.is_halted = False
         try:
             agreement.share(self.comm, error, values=values)
@@ -153,12 +164,13 @@ class Mistakes:
     def _take_part(self, runs: set[int], problem: str) -> None:
         """Run, with zeros, what other ranks run in a call."""
         plans = {run // 2 for run in runs}
-        if len(plans) > 1 or UNKNOWN in runs:
-            self._end_job(problem or "can't tell what others have begun since another rank's mistake")
         number, was_started = divmod(plans.pop(), 2)
+        if plans or UNKNOWN in runs or number > len(self._plans):  # more than one, or one that this rank has dropped
+            self._end_job(problem or "can't tell what others have begun since another rank's mistake")
         if not number:
             return
         call, plan = self._plans[number - 1]
+        held = plan.send, plan.recv
         plan.bind(*self._zeros(call, any(run % 2 for run in runs)))
         try:
             if was_started:
@@ -169,6 +181,8 @@ class Mistakes:
         except CollectiveError as found:
             if not found.alike:
                 raise
+        if held[0] is not Plan.send:  # somebody may hold the plan, and run it again
+            plan.bind(*held)
 
     def _wait(self, is_done: Callable[[], bool], problem: str) -> None:
         """Advance what is under way until `is_done()`. With a `problem` end the job after PATIENCE seconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -134,5 +135,44 @@ def test_two_ranks_mistakes_are_one_error(comm):
     wrong: dict[int, dict[str, Any]] = {0: {"op": "mix"}, comm.size - 1: {"send": [1.0]}}
     with pytest.raises(CollectiveError, match="rank 0: unknown operation 'mix'"):
         over.allreduce(**{"send": ones()} | wrong.get(comm.rank, {}))
+    works(over)
+    over.free()
+
+
+@pytest.mark.parametrize("algorithm", ["mpi", "slices", "ring"])
+def test_a_plan_that_somebody_holds_stays_bound_to_its_arrays(comm, algorithm):
+    """The rank that has erred takes part with other arrays."""
+    over, array = comm.dup(), ones()
+    plan = over.plan("allreduce", array, algorithm=algorithm)
+    for _ in range(2):
+        over.allreduce(array, algorithm=algorithm)
+    with pytest.raises(ArgumentError, match="got list"):
+        over.allreduce([1.0] if comm.rank == comm.size - 1 else array, algorithm=algorithm)
+    array[:] = 1
+    plan.run()
+    assert (array == comm.size).all()
+    over.free()
+
+
+def test_a_call_that_the_root_alone_makes_before_the_same_new_one_is_named(comm):
+    """All ranks are in the same call then, but it is not the same one."""
+    over, small = comm.dup(), np.ones(7, np.float32)
+    over.bcast(small)
+    with pytest.raises(DisagreementError, match="the number of the call: rank 0 has '3', rank 1 has '2'"):
+        if comm.rank == 0:
+            over.bcast(small)
+        over.allreduce(ones())
+    works(over)
+    over.free()
+
+
+def test_calls_at_the_end_of_the_process_need_no_board(comm, monkeypatch):
+    """A function that was registered before the first call runs after the board is freed."""
+    at_exit: list[Callable[[], Any]] = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    over = comm.dup()
+    works(over)
+    for function in at_exit[::-1]:
+        function()
     works(over)
     over.free()
