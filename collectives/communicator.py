@@ -238,6 +238,7 @@ class Communicator(VerbMethods, Revocable):
         plan.bind(checked.send, checked.recv)
         return plan
 
+    @raises_rank_lost
     def _find(self, given: tuple[Any, ...]) -> tuple[Plan, Checked]:
         """Return the plan of the arguments of `plan`, and the arrays to bind it to."""
         if not self.comm:

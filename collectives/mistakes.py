@@ -29,6 +29,7 @@ from collectives import agreement
 from collectives.board import ASKING, BEGUN, ENTERED, JOINED, LENGTH, NOTHING, TOLD, UNKNOWN, Board, Row
 from collectives.errors import CollectiveError, WaitTimeout
 from collectives.execution.plans import Plan
+from collectives.loss import raises_rank_lost
 from collectives.progress import PROGRESS
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class Mistakes:
             values = None if call is None else {**call.described(), "the call": "a new one, or with check=True"}
             self._settle(entered - 1, error, values, f"{what}: {error or 'a call that is new to this rank'}")
 
+    @raises_rank_lost
     def join(self, plan: Plan, last: int = 0) -> NoReturn:
         """Settle what this rank was told of, after it has run the plan, in the call `last`; raise what is wrong."""
         call = self._plans[plan.number - 1][0]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pickle
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import RankLostError
+from collectives import Communicator, RankLostError
 from collectives import loss as losses
 from collectives.loss import as_rank_lost, ignoring_loss, is_loss, raises_rank_lost
 
@@ -70,3 +71,16 @@ def test_regardless_of_losses_other_errors_are_raised() -> None:
         raise error(MPI.ERR_PROC_FAILED)
     with pytest.raises(ValueError), ignoring_loss():
         raise ValueError
+
+
+def test_a_loss_in_a_call_that_is_new_is_raised_as_one(monkeypatch) -> None:
+    comm = Communicator(MPI.COMM_SELF)
+
+    def meet(*_: object) -> None:
+        raise error(MPI.ERR_PROC_FAILED)
+
+    monkeypatch.setattr("collectives.communicator.share", meet)
+    with pytest.raises(RankLostError, match="a rank was lost"):
+        comm.allreduce(np.ones(3))
+    monkeypatch.undo()
+    comm.free()
