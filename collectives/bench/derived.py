@@ -38,7 +38,8 @@ class Derived(NamedTuple):
         if self.kind == "cont":
             return base.Create_contiguous(count).Commit()
         if self.kind == "vect":
-            return base.Create_vector(count // self.stride, self.block, self.stride).Commit()
+            block, stride = min(self.block, count), min(self.stride, count)  # as MPI counts
+            return base.Create_vector(count // self.stride, block, stride).Commit()
         starts, lengths = zip(*self.blocks(count), strict=True) if self.blocks(count) else ((), ())
         return base.Create_indexed(lengths, starts).Commit()
 

@@ -111,7 +111,14 @@ def test_some_types_are_measured_in_the_order_given(run):
 
 
 @pytest.mark.parametrize(
-    ("given", "sent"), [("cont", [64, 128]), ("vect:4:1", [16, 32]), ("vect:32:3", [0, 12]), ("indx:FILE", [8, 24])]
+    ("given", "sent"),
+    [
+        ("cont", [64, 128]),
+        ("vect:4:1", [16, 32]),
+        ("vect:32:3", [0, 12]),
+        (f"vect:{2**64}:{2**63}", [0, 0]),
+        ("indx:FILE", [8, 24]),
+    ],
 )
 def test_derived_types_send_a_part_of_the_bytes(run, tmp_path, given, sent):
     if ROOT:
