@@ -176,3 +176,14 @@ def test_calls_at_the_end_of_the_process_need_no_board(comm, monkeypatch):
         function()
     works(over)
     over.free()
+
+
+def test_a_call_made_again_after_a_request_is_known_for_what_it_is(comm):
+    over, array, other = comm.dup(), ones(), ones()[:7]
+    for _ in range(2):
+        over.allreduce(array)
+        over.iallreduce(other).wait()
+    with pytest.raises(ArgumentError, match="got list"):
+        over.allreduce([1.0] if comm.rank == comm.size - 1 else array)
+    works(over)
+    over.free()
