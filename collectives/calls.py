@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collectives.arguments import Checked, on_device
-from collectives.board import BEGUN, TOLD
 from collectives.errors import DeviceFault
 from collectives.execution.line import Line
 from collectives.execution.plans import Plan, kept
 from collectives.loss import as_rank_lost
-from collectives.mistakes import Mistakes
 from collectives.request import Request
 
 if TYPE_CHECKING:
@@ -30,10 +28,10 @@ class Calls(ABC):
 
     comm: MPI.Intracomm
     _line: Line
-    _mistakes: Mistakes
 
     def __init__(self) -> None:
         super().__init__()
+        self._entered = 0  # calls
         self._last: dict[CallArguments, CachedCall] = {}  # by a call's arguments
         self._newest = NO_CALL
         self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(deque)  # each plan's keys in `_last`
@@ -58,8 +56,7 @@ class Calls(ABC):
         """Run the plan of a call. The same arrays find it in the cache: short messages feel every step here."""
         if self._line.plans:
             self._line.finish()
-        mistakes = self._mistakes
-        mistakes.entered += 1
+        self._entered += 1
         how = (what, op, root, algorithm, chain_size, chunk_bytes, check, counts)
         known = self._newest
         try:
@@ -69,18 +66,12 @@ class Calls(ABC):
         if not is_newest:
             known = self._known(how, send, recv)
             self._newest = known if known.lasts and check is False else NO_CALL
-            mistakes.turn_to(known.plan, known.bound_recv is known.bound_send)
-        mistakes.row[BEGUN] = mistakes.entered
         try:
             known.run()
         except DeviceFault as error:
             raise error.located(f"{what} of {known.bound_send.nbytes} bytes") from None
         except Exception as error:
-            if mistakes.is_told(mistakes.entered):  # a plan may refuse the zeros of the rank that has erred
-                mistakes.join(known.plan)
             raise as_rank_lost(error, self.comm)  # noqa: B904  the same error, or what it means
-        if mistakes.settled < mistakes.row[TOLD] <= mistakes.entered:
-            mistakes.join(known.plan)
 
     def _start(
         self,
@@ -96,11 +87,9 @@ class Calls(ABC):
         counts: Any = None,
     ) -> Request:
         """Return the request of a call, which has begun or waits for its turn."""
-        self._mistakes.entered += 1
+        self._entered += 1
         known = self._known((what, op, root, algorithm, chain_size, chunk_bytes, check, counts), send, recv)
-        self._newest = NO_CALL  # so that the next call says that it runs something else
-        name = f"{what} of {known.bound_send.nbytes} bytes"
-        return Request(known.plan, known.bound_send, known.bound_recv, name, self._mistakes)
+        return Request(known.plan, known.bound_send, known.bound_recv, f"{what} of {known.bound_send.nbytes} bytes")
 
     def _known(self, how: CallArguments, send: Any, recv: Any) -> CachedCall:
         """Return a call made before, or find the plan of a new one."""

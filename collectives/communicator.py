@@ -21,7 +21,6 @@ from collectives.arguments import (
     shape_of,
     shown,
 )
-from collectives.calls import NO_CALL
 from collectives.errors import ArgumentError, CollectiveError
 from collectives.execution import window
 from collectives.execution.device.choice import NCCL
@@ -32,14 +31,12 @@ from collectives.execution.node import NodeComm
 from collectives.execution.plans import Plan
 from collectives.group import Group, among
 from collectives.loss import raises_rank_lost
-from collectives.mistakes import Mistakes
 from collectives.progress import PROGRESS
 from collectives.revocable import Revocable
 from collectives.schedules.algorithms import LEADERS, OTHERS, Choice, check_algorithm
 from collectives.supernodes import Supernodes, describe_crossing, find_supernodes
 from collectives.tuning.table import Shape
 from collectives.verb_methods import VerbMethods
-from collectives.verbs import BCAST
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -59,9 +56,9 @@ class Communicator(VerbMethods, Revocable):
 
     The first call with a given operation, size, type, root and algorithm makes a plan. There the ranks check that they
     agree, and rank 0 chooses what "auto" does, as suits the memory of the arrays; a `dup` chooses again. Later calls
-    run the plan and check nothing across ranks; `check=True` checks again. A mistake in such a later call is an error
-    on all ranks too where they share a node, also one that a rank makes alone: see `collectives.mistakes`. Between
-    nodes that one ends the job with one line, after 5 seconds, since the others are in the collective already.
+    run the plan and check nothing across ranks; `check=True` checks again. A mistake that all ranks make in such a
+    later call is an error on all. One that a rank makes alone ends the job with one line, after 5 seconds, since the
+    others are in the collective already.
 
     - `comm`: MPI communicator; it is duplicated.
     - `table`: rank 0's table for "auto"; the shipped one by default.
@@ -115,7 +112,6 @@ class Communicator(VerbMethods, Revocable):
         self._arguments = ArgumentCheck(self.rank, self.size, self._device_for)
         over = self.comm, self._local, self.group, self.node
         self._maker = PlanMaker(*over, self._device_for, self._nccl, through_host)
-        self._mistakes = Mistakes(self.comm, self._line, self._zeros)
 
     def _agree_on(self, group: Group | None, supernodes: Supernodes) -> Group:
         """Return the group of the ranks, and take the table. Raise what is wrong with either, on all ranks."""
@@ -229,12 +225,10 @@ class Communicator(VerbMethods, Revocable):
         library's own collectives. `numbers`: how float32 elements travel, "bf16", "float16" or "int8", with "+feedback"
         (`collectives.codecs`), or "" as they are. The other arguments are those of `reduce`.
         """
-        self._mistakes.entered += 1
+        self._entered += 1
         plan, checked = self._find(
             (what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check, number, staged, counts, numbers)
         )
-        self._newest = NO_CALL
-        self._mistakes.begin(self._mistakes.entered, None)
         plan.bind(checked.send, checked.recv)
         return plan
 
@@ -262,29 +256,14 @@ class Communicator(VerbMethods, Revocable):
             error = attempt(lambda: check_algorithm(checked.call.what, checked.call.algorithm))[1]
         held = checked is not None and self._is_held(checked)
         values = None if checked is None else checked.call.described()
-        self._mistakes.meet(_named(what), error, checked and checked.call)
-        may_run = _named(what) if self._plans else ""
-        shared = share(self.comm, error, held, self._mistakes.entered, may_run, values)
+        shared = share(self.comm, error, held, self._entered, _named(what) if self._plans else "", values)
         assert checked is not None
         call = checked.call
         if plan is None:
             choice = self._on_rank_0(lambda: self._choice(call, shared))
             plan = self._plans[call, checked.number] = self._maker.make(call, choice)
             plan.line = self._line
-            self._mistakes.add(call, plan)
-            if not call.staged and self.shape.nodes == 1:
-                self._mistakes.open(self._local)
         return plan
-
-    def _zeros(self, call: Call, in_place: bool) -> tuple[Any, Any]:
-        """Return arrays to which a call's plan can be bound on this rank, one for both where all ranks have one."""
-        verb, bounds, root = call.verb, call.bounds(self.size), call.root
-        parts = [part(self.rank, root, bounds) for part in (verb.contribution, verb.result)]
-        if verb is BCAST or (in_place and not verb.has_root):
-            parts = [(0, bounds[-1])]
-        make = np.zeros if call.memory == "host" else self._device_for().zeros
-        made = [make((stop - start,), np.dtype(call.dtype)) for start, stop in parts]
-        return self._arguments.given(verb, made[0], made[1] if made[1:] else None, root)
 
     @in_order
     def agree(self, values: Mapping[str, str], error: CollectiveError | None = None) -> None:
@@ -300,7 +279,6 @@ class Communicator(VerbMethods, Revocable):
         for plan in self._plans.values():
             plan.free()
         self._plans.clear()
-        self._mistakes.forget()
         self._forget_calls()
 
     @in_order
@@ -335,7 +313,6 @@ class Communicator(VerbMethods, Revocable):
         if self._owns_nccl:
             self._nccl.free()
         self._maker.free()
-        self._mistakes.free()
         self._local.Free()
         self.comm.Free()
 

@@ -31,17 +31,17 @@ def is_loss(error: BaseException | None, comm: Any = None) -> bool:
     if isinstance(error, RankLostError):
         return True
     if isinstance(error, TORN):
-        return has_lost_any()
+        return _has_lost_any()
     from mpi4py import MPI
 
     classes = [getattr(MPI, name) for name in CLASSES if hasattr(MPI, name)]  # mpi4py 3 has none
     if not isinstance(error, MPI.Exception):
         return False
     found = error.Get_error_class()
-    return found in classes or (found == MPI.ERR_OTHER and (has_lost_any() or _is_revoked(comm)))
+    return found in classes or (found == MPI.ERR_OTHER and (_has_lost_any() or _is_revoked(comm)))
 
 
-def has_lost_any() -> bool:
+def _has_lost_any() -> bool:
     """Return whether MPI knows of a lost rank. Open MPI 5's broadcasts report one as ERR_OTHER."""
     from mpi4py import MPI
 

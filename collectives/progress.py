@@ -73,11 +73,6 @@ class ProgressEngine:
         """Return whether anything is under way."""
         return bool(self._active)
 
-    @property
-    def is_its_thread(self) -> bool:
-        """Return whether the calling thread is the one that `use_thread` has started."""
-        return threading.current_thread() is self._thread
-
     def step(self, one: Active, work: Callable[[], bool]) -> bool:
         """Return `work()`, by which `one` advances, or raise its failure. What fails is dropped."""
         with self._lock:

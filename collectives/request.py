@@ -21,7 +21,6 @@ from collectives.progress import PROGRESS
 
 if TYPE_CHECKING:
     from collectives.execution.plans import Plan
-    from collectives.mistakes import Mistakes
 
 
 class Request:
@@ -32,9 +31,8 @@ class Request:
 
     failure: Exception | None = None
 
-    def __init__(self, plan: Plan, send: np.ndarray, recv: np.ndarray | None, what: str, mistakes: Mistakes):
+    def __init__(self, plan: Plan, send: np.ndarray, recv: np.ndarray | None, what: str):
         self.plan, self._send, self._recv, self._what = plan, send, recv, what
-        self._mistakes, self._call = mistakes, mistakes.entered
         self.comm: Any = getattr(plan, "comm", None)  # for `raises_rank_lost`
         self._has_begun = self._is_complete = False
         self._error: Exception | None = None  # which ended it
@@ -58,11 +56,6 @@ class Request:
     def finish(self) -> None:
         """Wait, as a plan in its communicator's line does."""
         self.wait()
-
-    def fail(self, error: Exception) -> None:
-        """Begin no more; whoever waits gets the error."""
-        self._error = error
-        PROGRESS.drop(self)
 
     def test(self) -> bool:
         """Advance all that is under way in this process, without waiting; return whether this is complete."""
@@ -98,13 +91,8 @@ class Request:
                 if not self._has_begun:
                     self.plan.bind(self._send, self._recv)
                     self.plan.prepare()
-                    self._mistakes.begin(self._call, self.plan, self._recv is self._send)
                     self._has_begun = True
                 if self.plan.take():
-                    if self._mistakes.is_told(self._call):
-                        if PROGRESS.is_its_thread:  # whoever waits settles it, and learns of it
-                            return False
-                        self._mistakes.join(self.plan, self._call)
                     self._is_complete = True
                     line.leave(self)
                     PROGRESS.drop(self)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collectives.execution.maker import Call, PlanMaker
     from collectives.execution.node import NodeComm
     from collectives.execution.plans import Plan
-    from collectives.mistakes import Mistakes
 
 
 class Revocable:
@@ -26,7 +25,6 @@ class Revocable:
     node: NodeComm
     _local: MPI.Intracomm
     _maker: PlanMaker
-    _mistakes: Mistakes
     _owns: bool
     _plans: dict[tuple[Call, int], Plan]
 
@@ -70,6 +68,5 @@ class Revocable:
         for other in self._dups:
             other.abandon()
         self._plans.clear()
-        self._mistakes.abandon()
         if self._owns:
             self.node.abandon(windows)

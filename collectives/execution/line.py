@@ -24,19 +24,12 @@ class BegunPlan(Protocol):
     def finish(self) -> None:
         """Wait for the end."""
 
-    def fail(self, error: Exception) -> None:
-        """End here; raise `error` to whoever waits."""
-
 
 class Line:
-    """Messages of two plans of a communicator would match each other, so only the first of the line has any.
-
-    While it `is_halted` none begins and nobody waits for it: a mistake is being settled, and will end all.
-    """
+    """Messages of two plans of a communicator would match each other, so only the first of the line has any."""
 
     def __init__(self) -> None:
         self.plans: list[BegunPlan] = []
-        self.is_halted = False
 
     def join(self, plan: BegunPlan) -> None:
         """Put a plan at the end."""
@@ -47,12 +40,6 @@ class Line:
         if plan in self.plans:
             self.plans.remove(plan)
 
-    def fail(self, error: Exception) -> None:
-        """End all plans with an error."""
-        plans, self.plans = self.plans, []
-        for plan in plans:
-            plan.fail(error)
-
     def check_ended(self, plan: BegunPlan, what: str) -> None:
         """Raise ArgumentError while the plan is under way."""
         if plan in self.plans:
@@ -60,8 +47,6 @@ class Line:
 
     def is_turn(self, plan: BegunPlan) -> bool:
         """Advance the plans before this one, without waiting; return whether all of them have ended."""
-        if self.is_halted:
-            return False
         while self.plans and self.plans[0] is not plan:
             first = self.plans[0]
             try:
@@ -74,7 +59,7 @@ class Line:
 
     def finish(self) -> None:
         """Wait for all plans, in their order."""
-        while self.plans and not self.is_halted:
+        while self.plans:
             first = self.plans[0]
             try:
                 first.finish()

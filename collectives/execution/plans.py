@@ -49,7 +49,6 @@ class Plan:
     recv: Array = None
     op: Operation | None = None
     taken = 0  # requests that `advance` has seen complete: shows progress
-    number = 0  # among the plans of its communicator, from 1 on; alike on all ranks
     failure: Exception | None = None
     _steps: Requests | None = None
     _waiting: Awaited | None = None
@@ -176,11 +175,6 @@ class Plan:
         self._steps = self._waiting = None
         self.line.leave(self)
         PROGRESS.drop(self)
-
-    def fail(self, error: Exception) -> None:
-        """Run no further; whoever waits gets the error."""
-        self.failure = error
-        self._end()
 
     @raises_rank_lost
     def finish(self) -> None:

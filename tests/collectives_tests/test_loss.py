@@ -21,7 +21,7 @@ def error(kind: int) -> MPI.Exception:
 @pytest.fixture(params=[False, True], ids=["none is lost", "one is lost"])
 def has_lost(request, monkeypatch) -> bool:
     """Whether MPI knows of a lost rank."""
-    monkeypatch.setattr(losses, "has_lost_any", lambda: request.param)
+    monkeypatch.setattr(losses, "_has_lost_any", lambda: request.param)
     return request.param
 
 
@@ -47,9 +47,9 @@ def test_no_rank_is_lost_where_mpi_cannot_say_so(monkeypatch) -> None:
 
     for failed, lost in ((lambda: SimpleNamespace(Get_size=lambda: 2), True), (refuses, False)):
         monkeypatch.setattr(MPI, "COMM_WORLD", SimpleNamespace(Get_failed=failed))
-        assert losses.has_lost_any() is lost
+        assert losses._has_lost_any() is lost
     monkeypatch.setattr(MPI, "COMM_WORLD", SimpleNamespace())  # mpi4py 3
-    assert not losses.has_lost_any()
+    assert not losses._has_lost_any()
 
 
 def test_a_loss_is_raised_as_one_and_any_other_error_as_it_is() -> None:

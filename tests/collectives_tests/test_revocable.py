@@ -35,7 +35,6 @@ class Given(Revocable):
         self._maker = SimpleNamespace(cross=stand_in("cross"))  # type: ignore[assignment]
         self._plans = {0: SimpleNamespace(drain=lambda: events.append(f"{name}: drained"))}  # type: ignore[dict-item]
         self.node = SimpleNamespace(abandon=lambda windows: events.append(f"{name}: windows {windows}"))  # type: ignore
-        self._mistakes = SimpleNamespace(abandon=lambda: events.append(f"{name}: board"))  # type: ignore[assignment]
         self._owns = owns
 
 
@@ -59,7 +58,7 @@ def test_windows_are_dropped_once_by_their_owner(windows) -> None:
     comm, dup = Given("comm", events), Given("dup", events, owns=False)
     comm._dups.add(dup)
     comm.abandon(windows)
-    assert events == ["dup: board", "comm: board", f"comm: windows {windows}"]
+    assert events == [f"comm: windows {windows}"]
     assert not comm._plans and not dup._plans
 
 

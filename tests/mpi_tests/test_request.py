@@ -210,18 +210,3 @@ def test_wrong_roots_and_counts_of_stages_are_named(comm):
             Staged(comm, "reduce", [values(0)], **given)
     with pytest.raises(ArgumentError, match="Staged has no gather; it has reduce, bcast"):
         Staged(comm, "gather", [values(0)])
-
-
-@pytest.mark.mpi(min_size=2)
-def test_a_mistake_is_raised_where_the_owner_waits_though_a_thread_advances(threaded):
-    threaded.iallreduce(values(0), algorithm="ring").wait()
-    if RANK == SIZE - 1:
-        with pytest.raises(ArgumentError, match="send must be a numpy array, got list"):
-            threaded.iallreduce([1.0], algorithm="ring")
-    else:
-        request = threaded.iallreduce(values(0), algorithm="ring")
-        with pytest.raises(ArgumentError, match=f"rank {SIZE - 1}: send must be a numpy array, got list"):
-            request.wait()
-    array = values(1)
-    threaded.allreduce(array)
-    np.testing.assert_array_equal(array, total(1))
