@@ -19,6 +19,7 @@ from lost_runs import Runs
 from paper_figures import FOLDERS
 from patience import communicate
 
+from collectives import Communicator
 from scaffe.monitor import log
 from scaffe.parallel.world import launcher_rank
 
@@ -59,6 +60,25 @@ def cases() -> Path:
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An LMDB of learnable images, to be read alone."""
     return nets.write_images(tmp_path_factory.mktemp("images") / "db")
+
+
+@pytest.fixture(scope="module")
+def comm() -> Iterator[Communicator]:
+    """A communicator of all ranks. Collective."""
+    from mpi4py import MPI
+
+    made = Communicator(MPI.COMM_WORLD)
+    yield made
+    made.free()
+
+
+@pytest.fixture(scope="module")
+def torch_group() -> Iterator[None]:
+    """All ranks as torch.distributed's default group. Collective."""
+    import torch_ranks
+
+    with torch_ranks.process_group():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -125,13 +125,6 @@ VERBS = {
 ROWS = [(what, kind, make, said) for kind, make, said in ARGUMENTS + BLOCKS for what in VERBS if kind in VERBS[what]]
 
 
-@pytest.fixture(scope="module")
-def comm():
-    made = Communicator(COMM)
-    yield made
-    made.free()
-
-
 def call(comm: Communicator, what: str, **given: Any) -> None:
     """Call a collective; the root of a reduce is the last rank, which gets the result."""
     given = {"send": ones(), **({"root": comm.size - 1} if "root" in VERBS[what] else {})} | given

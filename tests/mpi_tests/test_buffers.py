@@ -6,18 +6,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import Communicator
-
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
-
-
-@pytest.fixture(scope="module")
-def comm():
-    made = Communicator(COMM)
-    yield made
-    made.free()
 
 
 class Held:

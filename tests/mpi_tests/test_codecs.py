@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import AlgorithmError, ArgumentError, Communicator, Staged
+from collectives import AlgorithmError, ArgumentError, Staged
 from collectives.codecs import BLOCK, CODECS
 
 pytestmark = pytest.mark.mpi
@@ -12,13 +12,6 @@ COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
 LENGTH = 1001
 ERRORS = {"bf16": 2**-8, "float16": 2**-10, "int8": 1 / 200}
-
-
-@pytest.fixture(scope="module")
-def comm():
-    made = Communicator(COMM)
-    yield made
-    made.free()
 
 
 def rows():

@@ -37,13 +37,6 @@ LENGTHS = (0, 1, 2, 13, 1000)
 
 
 @pytest.fixture(scope="module")
-def comm():
-    made = Communicator(COMM)
-    yield made
-    made.free()
-
-
-@pytest.fixture(scope="module")
 def nodes():
     """One rank a node, as if."""
     made = Communicator(COMM, group=Group.uniform(COMM.size))

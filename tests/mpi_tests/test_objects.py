@@ -3,18 +3,11 @@
 import pytest
 from mpi4py import MPI
 
-from collectives import ArgumentError, Communicator
+from collectives import ArgumentError
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
-
-
-@pytest.fixture(scope="module")
-def comm():
-    made = Communicator(COMM)
-    yield made
-    made.free()
 
 
 def test_objects_travel_and_one_that_cannot_is_an_error_on_all(comm):

@@ -4,19 +4,12 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import ArgumentError, Communicator
+from collectives import ArgumentError
 from collectives.execution.operations import KNOWN
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
-
-
-@pytest.fixture(scope="module")
-def comm():
-    made = Communicator(COMM)
-    yield made
-    made.free()
 
 
 @pytest.mark.parametrize("algorithm", ["mpi", "ring", "slices", "halving"])

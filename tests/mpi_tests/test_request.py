@@ -17,13 +17,6 @@ COMM = MPI.COMM_WORLD
 ALGORITHMS = ["mpi", "ring", "halving", "slices"]
 
 
-@pytest.fixture(scope="module")
-def comm():
-    made = Communicator(COMM)
-    yield made
-    made.free()
-
-
 @pytest.fixture
 def threaded():
     made = Communicator(COMM, progress="thread")

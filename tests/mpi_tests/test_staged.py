@@ -20,13 +20,6 @@ ALGORITHMS = {
 CASES = [(what, algorithm) for what, algorithms in ALGORITHMS.items() for algorithm in algorithms]
 
 
-@pytest.fixture(scope="module")
-def comm():
-    made = Communicator(COMM)
-    yield made
-    made.free()
-
-
 def draw(seed):
     """Return one array of each length, another on each rank and for each seed."""
     generator = np.random.default_rng([COMM.rank, seed])

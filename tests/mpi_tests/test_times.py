@@ -6,19 +6,11 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import Communicator
 from collectives.bench import times
 from collectives.bench.options import parse
 
 pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
-
-
-@pytest.fixture(scope="module")
-def comm():
-    made = Communicator(WORLD)
-    yield made
-    made.free()
 
 
 WAYS = [

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'scaffe[torch]'")
 dist = torch.distributed
 
-from torch_ranks import process_group, rank, size  # noqa: E402
+from torch_ranks import rank, size  # noqa: E402
 
-pytestmark = [pytest.mark.mpi, pytest.mark.filterwarnings("ignore::FutureWarning")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def group() -> Iterator[None]:
-    with process_group():
-        yield
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.usefixtures("torch_group"),
+]
 
 
 def test_messages_go_round_by_every_call() -> None:

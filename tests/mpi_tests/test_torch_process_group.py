@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -10,17 +9,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'scaffe[torch]'")
 dist = torch.distributed
 
-from torch_ranks import OP, all_brought, brought, joined, process_group, rank, size  # noqa: E402
+from torch_ranks import OP, all_brought, brought, joined, rank, size  # noqa: E402
 
 import collectives.torch  # noqa: E402
 
-pytestmark = [pytest.mark.mpi, pytest.mark.filterwarnings("ignore::FutureWarning")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def group() -> Iterator[None]:
-    with process_group():
-        yield
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.usefixtures("torch_group"),
+]
 
 
 def test_objects_travel() -> None:

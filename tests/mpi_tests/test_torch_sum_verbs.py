@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'scaffe[torch]'")
 dist = torch.distributed
 
-from torch_ranks import BITS, FLOATS, JOINS, OP, TYPES, WHOLE, all_brought, brought, joined, process_group, rank, size  # noqa: E402
+from torch_ranks import BITS, FLOATS, JOINS, OP, TYPES, WHOLE, all_brought, brought, joined, rank, size  # noqa: E402
 
-pytestmark = [pytest.mark.mpi, pytest.mark.filterwarnings("ignore::FutureWarning")]
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.usefixtures("torch_group"),
+]
 LENGTHS = (0, 1, 7, 3001)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def group() -> Iterator[None]:
-    with process_group():
-        yield
 
 
 @pytest.mark.parametrize("op", JOINS, ids=str)

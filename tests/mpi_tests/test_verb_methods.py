@@ -12,13 +12,6 @@ RANK, SIZE = COMM.rank, COMM.size
 EACH = 5
 
 
-@pytest.fixture(scope="module")
-def comm():
-    made = Communicator(COMM)
-    yield made
-    made.free()
-
-
 def blocks(dtype="f4"):
     """Return all ranks' blocks, (ranks x EACH)."""
     return np.arange(SIZE * EACH).reshape(SIZE, EACH).astype(dtype)
