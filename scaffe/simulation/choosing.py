@@ -16,9 +16,9 @@ from collectives.schedules.exchange import ExchangeAlgorithm
 from collectives.schedules.schedule import Schedule
 from collectives.schedules.tree_steps import TreeSteps
 from collectives.tuning import Shape, Table, instead
+from scaffe.simulation.closed_forms import CHUNKS
 
 MANY = 64  # ranks from which on events are too many: plain trees and closed forms alone are tried
-CHUNKS = tuple(kib << 10 for kib in (64, 256, 1024, 4096))
 LONG = CHUNKS[-2:]  # what is tried from `VERY_MANY` ranks on, since a simulation has an event for each message
 VERY_MANY = 256
 
