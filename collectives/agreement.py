@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from collectives.abort import abort
+from collectives.abort import abort, write
 from collectives.errors import CollectiveError, DisagreementError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 5.0  # seconds for which a rank with an error waits for others, which may be in the collective already
 POLL = 1e-3  # seconds
+LONG = 60.0  # seconds after which a rank says that it waits for others in a call that is new to it
 
 
 def agree(comm: MPI.Intracomm, values: Mapping[str, str]) -> None:
@@ -61,7 +62,7 @@ def share(
 
     - `entered`: how many calls this rank has entered, by which the ranks know that they are in the same one.
     - `may_run`: the call, if other ranks may be running it already, which then never come here. A rank that has an
-      error waits PATIENCE seconds for them, and ends the job.
+      error waits PATIENCE seconds for them, and ends the job; one that has none says after LONG seconds that it waits.
     - `values`: what all ranks must have the same of, as in `agree`, which is looked at where no rank has an error.
     """
     from mpi4py import MPI
@@ -71,8 +72,10 @@ def share(
     word = digest(values or {})
     found = np.array([error is not None, not holds, entered, -entered, word, -word], np.int64)
     request = comm.Iallreduce(MPI.IN_PLACE, found, MPI.MAX)
-    if error is not None and may_run and not _is_complete(request):
-        end_job(comm, f"rank {comm.rank}: {may_run}: {error}")
+    if may_run and not _is_complete(request, LONG if error is None else PATIENCE):
+        if error is not None:
+            end_job(comm, f"rank {comm.rank}: {may_run}: {error}")
+        _tell_of_waiting(comm, may_run)
     request.Wait()
     if found[0]:
         _raise_first(comm, error, may_run, bool(found[2] == -found[3]))
@@ -81,14 +84,24 @@ def share(
     return not found[1]
 
 
-def _is_complete(request: MPI.Request) -> bool:
-    """Return whether a request is complete within PATIENCE seconds."""
-    end = time.monotonic() + PATIENCE
+def _is_complete(request: MPI.Request, patience: float) -> bool:
+    """Return whether a request is complete within `patience` seconds."""
+    began = time.monotonic()
     while not request.Test():
-        if time.monotonic() > end:
+        waited = time.monotonic() - began
+        if waited > patience:
             return False
-        time.sleep(POLL)
+        if waited > POLL:  # at first as soon as can be: most ranks come together
+            time.sleep(POLL)
     return True
+
+
+def _tell_of_waiting(comm: MPI.Intracomm, call: str) -> None:
+    """Say in one line that this rank waits for others, which may be late, or in another call for ever."""
+    write(
+        f"collectives: rank {comm.rank} has waited {LONG:g} s for other ranks to agree on {call}, which is new to it: "
+        "they are late, or in a call that they have made before, which differs in operation, type, length or root\n"
+    )
 
 
 def _raise_first(comm: MPI.Intracomm, error: CollectiveError | None, call: str, in_step: bool) -> NoReturn:

@@ -3,7 +3,7 @@
 import pytest
 from mpi4py import MPI
 
-from collectives import DisagreementError, agree
+from collectives import DisagreementError, agree, agreement
 
 COMM = MPI.COMM_WORLD
 pytestmark = pytest.mark.mpi
@@ -32,3 +32,15 @@ def test_a_missing_value_and_a_missing_line_are_differences():
         agree(COMM, {"a": "x"} if COMM.rank == 0 else {})
     with pytest.raises(DisagreementError, match=r"rank 0 has 'b', rank 1 has '\(nothing\)'"):
         agree(COMM, {"a": "a\nb" if COMM.rank == 0 else "a"})
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_rank_that_waits_long_for_others_in_a_new_call_says_so(monkeypatch):
+    late = COMM.size - 1
+    monkeypatch.setattr(agreement, "LONG", 0.0)
+    monkeypatch.setattr(agreement, "write", lambda text: COMM.send(text, late))
+    if COMM.rank == late:  # it comes when it has heard of all others that they wait
+        for rank in range(late):
+            assert f"rank {rank} has waited 0 s for other ranks to agree on reduce, which is new" in COMM.recv(source=rank)
+    assert agreement.share(COMM, None, may_run="reduce" if COMM.rank != late else "")
+    assert agreement.share(COMM, None)  # without plans no other call can run
