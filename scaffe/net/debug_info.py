@@ -9,28 +9,15 @@ from __future__ import annotations
 import logging
 from math import nan, sqrt
 from threading import current_thread
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from scaffe.blob import Blob, Values, on_host
-from scaffe.blobs.packed import ParameterBlob
-from scaffe.engine import Engine
 from scaffe.layers.layer import Layer
 from scaffe.monitor.log import log
 from scaffe.monitor.spans import instance_of
-from scaffe.net.graph import LayerNode
-
-
-class LoggedNet(Protocol):
-    """A scaffe.Net, as far as these lines are about it."""
-
-    engine: Engine
-    layers: list[Layer]
-    nodes: list[LayerNode]
-    bottoms: list[list[Blob]]
-    tops: list[list[Blob]]
-    parameters: list[ParameterBlob]
+from scaffe.net.built import Built
 
 
 def is_shown() -> bool:
@@ -61,7 +48,7 @@ class DebugInfo:
     the root solver.
     """
 
-    def __init__(self, net: LoggedNet):
+    def __init__(self, net: Built):
         self._net = net
         self._sums: dict[int, list[float]] | None = None  # by parameter: those of a backward pass from the last layer
 

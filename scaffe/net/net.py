@@ -99,7 +99,7 @@ class Net:
         if any(parameter.sharers for parameter in self.parameters):  # of which one's array does not show another's use
             self.packed.expose()
         self.debug_info = self.param.debug_info
-        self.debug_lines = DebugInfo(self)
+        self.debug_lines = DebugInfo(built)
         self.sharing = Sharing(self.name, self.params, self.packed, self.held, self.engine)
         self.engine.adopt(self)
         if asked["weights"]:
