@@ -189,12 +189,8 @@ def decode_solver_state(
 
     Given the expected `shapes` of its history, only blobs of a matching shape have values.
     """
-    state = SolverState()
     with _opened(content, path) as file:
-        if find(file, "iter") is None:
-            raise PrototxtError(f"{path}: {WEIGHTS_FOR_STATE}")
-        if find(file, _OWN) is not None:
-            text_format.Parse(_content(file, _OWN), state, allow_unknown_field=True)
+        state = _own_state(file, path)
         state.sealed = _SEALED in file.attrs
         state.iter, state.current_step = _number(file, "iter"), _number(file, "current_step")
         state.learned_net = _content(file, "learned_net").decode()
@@ -274,12 +270,16 @@ def caffes_part(file: IO[bytes], path: str | os.PathLike[str]) -> str:
 
 def read_origin(file: IO[bytes], path: str | os.PathLike[str]) -> SolverState:
     """Return what only scaffe writes into an HDF5 solver state. Raise PrototxtError for a damaged file."""
-    own = SolverState()
     with _opened(file, path) as opened:
-        if find(opened, "iter") is None:
-            raise PrototxtError(f"{path}: {WEIGHTS_FOR_STATE}")
-        if find(opened, _OWN) is not None:
-            text_format.Parse(_content(opened, _OWN), own, allow_unknown_field=True)
+        return _own_state(opened, path)
+
+
+def _own_state(file: Any, path: str | os.PathLike[str]) -> SolverState:
+    own = SolverState()
+    if find(file, "iter") is None:
+        raise PrototxtError(f"{path}: {WEIGHTS_FOR_STATE}")
+    if find(file, _OWN) is not None:
+        text_format.Parse(_content(file, _OWN), own, allow_unknown_field=True)
     return own
 
 
