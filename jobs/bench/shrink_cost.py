@@ -1,7 +1,7 @@
 """What the loss of a rank costs a run with --on-rank-loss shrink, and what shrink costs while none is lost.
 
-    python jobs/bench/faults.py --net alexnet --batch 32 --ranks 4 --workflow SC-OBR
-    python jobs/bench/faults.py --net lenet --launch "jobs/lab/netlab.sh run openmpi 1"
+    python jobs/bench/shrink_cost.py --net alexnet --batch 32 --ranks 4 --workflow SC-OBR
+    python jobs/bench/shrink_cost.py --net lenet --launch "jobs/lab/netlab.sh run openmpi 1"
 
 Loss: the last rank is killed in a backward pass. Prints the seconds from SIGKILL to the end of the next iteration of
 the ranks that are left, the parts of this time on the root, and how many iterations they computed again; and the same
