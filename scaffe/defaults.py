@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaffe.compute import AUTO, Compute
+from scaffe.compute import Compute
 from scaffe.devices.gpu import Gpu, choose
 from scaffe.errors import ScaffeError
 from scaffe.near import near
@@ -72,15 +72,6 @@ def default_gpu() -> Gpu | None:
     if number not in _gpus and (chosen := choose("cuda", None if number is None else str(number))):
         _gpus[number] = chosen
     return _gpus[number]
-
-
-def chosen(compute: Compute | None, gpu: Gpu | None) -> tuple[Compute, Gpu | None]:
-    """Return how a net computes, and its GPU, None for the CPU: as given, else by the defaults."""
-    if compute is not None:
-        return compute, gpu
-    if gpu is not None:
-        return replace(_present.compute, device=AUTO), gpu
-    return _present.compute, default_gpu()
 
 
 def wait() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from scaffe.blob import Blob, Shape, Values
 from scaffe.blobs.delivery import Delivery
+from scaffe.compute import DEFAULT, Compute
 from scaffe.devices.kernel_run import KernelRun
 from scaffe.errors import LabelError
 
@@ -138,6 +139,8 @@ class Engine:
     times_kernels = False  # does the plan "auto" time kernels?
     in_host_memory = True  # do parameters lie in the host's memory, which the ranks of a node can share?
     device: Any = None  # that messages are sent from, as collectives.Communicator expects it
+    compute: Compute = DEFAULT  # how it computes: what it was created by
+    serves = ""  # the net that it computes, for people
 
     def __init__(self) -> None:
         self._scratch_memory: dict[str, Any] = {}

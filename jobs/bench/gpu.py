@@ -36,7 +36,7 @@ import torch
 from torch_net import TorchNet, batch
 
 import scaffe
-from scaffe import models
+from scaffe import engines, models
 from scaffe.compute import Compute
 from scaffe.devices import gpu
 from scaffe.errors import EngineError
@@ -256,8 +256,8 @@ def check(name: str, machine: Machine) -> None:
     for layer in param.layer:
         if layer.type == "Dropout":
             layer.dropout_param.dropout_ratio = 0
-    net = scaffe.Net(NetParameter.FromString(param.SerializeToString()), scaffe.TRAIN, gpu=machine.gpu,
-                     compute=Compute(numbers=machine.compute, plan="fixed"))  # fmt: skip
+    net = scaffe.Net(NetParameter.FromString(param.SerializeToString()), scaffe.TRAIN,
+                     engine=engines.create(Compute(numbers=machine.compute, plan="fixed"), machine.gpu))  # fmt: skip
     fill(net)
     model, (x, y) = TorchNet(net).to(machine.torch), batch(net)
     with machine.casting():

@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf import text_format
 
 import scaffe
-from scaffe import solvers
+from scaffe import engines, solvers
 from scaffe.blobs.packed import PackedParameters
 from scaffe.compute import Compute
 from scaffe.engines.cuda import Cuda, layouts
@@ -171,7 +171,7 @@ def layer_net(row: Layers, numbers: str, shape: tuple[int, ...], chosen: Any) ->
     text += row.text + "".join(_layer("Power", "", name, f"out_{name}") for name in row.ends.split())
     with patch.object(TypedBlobs, "choose", _all_that_may):
         param = text_format.Parse(text, NetParameter())
-        net = scaffe.Net(param, scaffe.TRAIN, gpu=chosen, compute=Compute(numbers=numbers))
+        net = scaffe.Net(param, scaffe.TRAIN, engine=engines.create(Compute(numbers=numbers), chosen))
         for name in row.inputs:
             fill(net.blobs[f"in_{name}"].array, chosen.xp)
         net.forward()
@@ -253,7 +253,7 @@ def updates(chosen: Any, small: bool, wanted: Wanted) -> Iterator[Case]:
         f'layer {{ name: "p{i}" type: "Parameter" top: "p{i}" parameter_param {{ shape {{ dim: {size} }} }} }}'
         for i, size in enumerate(sizes)
     )
-    net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, gpu=chosen)
+    net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, engine=engines.create(gpu=chosen))
     for array in (net.packed.data, net.packed.diff):
         fill(array, chosen.xp)
     for kind, arrays in ((kind, arrays) for kind, arrays in RULES.items() if wanted(f"update {kind}")):

@@ -16,6 +16,7 @@ from scaffe.commands.parser import add_command, add_net_flags, add_settings
 from scaffe.commands.running import log_device, on_devices
 from scaffe.compute import Compute
 from scaffe.devices.gpu import Gpu
+from scaffe.engines import create
 from scaffe.errors import ScaffeError
 from scaffe.fine_tuning import plan as plans
 from scaffe.fine_tuning import report
@@ -120,7 +121,7 @@ def _finish(out: str, plan: Planned, best: str, compute: Compute, chosen: Gpu | 
 
 def _found(out: str, plan: Planned, compute: Compute, chosen: Gpu | None) -> list[int]:
     """Return the class of each held-out picture, by the deploy net."""
-    net, gray = open_classifier(out, compute, chosen)
+    net, gray = open_classifier(out, create(compute, chosen))
     classes: list[int] = []
     for start in range(0, len(plan.held_out), AT_ONCE):
         files = [under(plan.root, one.path) for one in plan.held_out[start : start + AT_ONCE]]

@@ -16,6 +16,7 @@ from scaffe.commands.gflags import Parser
 from scaffe.commands.running import stages
 from scaffe.compute import Compute
 from scaffe.devices import gpu
+from scaffe.engines import create
 from scaffe.errors import ScaffeError
 from scaffe.files.atomic import write_atomically
 from scaffe.monitor.log import log
@@ -47,7 +48,7 @@ def net_options(a: argparse.Namespace, compute: Compute, chosen: gpu.Gpu | None)
     """Return the arguments of an ImagesNet that the flags give, all but the mean."""
     return dict(
         input_scale=a.input_scale, raw_scale=a.raw_scale, channel_swap=a.channel_swap or None,
-        compute=compute, level=a.level, stages=stages(a), gpu=chosen,
+        engine=create(compute, chosen), level=a.level, stages=stages(a),
     )  # fmt: skip
 
 

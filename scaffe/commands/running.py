@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TypeVar
 
+from scaffe import engines
 from scaffe.compute import AUTO, Compute
 from scaffe.context import Context
 from scaffe.devices import gpu
@@ -230,4 +231,5 @@ def _net(
     context = Context(phase, batch_numbers=numbers, file_mark=team.file_mark(instance))
     context.compute = replace(compute, threads=team.threads(instance, compute.threads))
     context.forms = team.forms
-    return Net(a.model, context=context, gpu=world.gpu, level=a.level, stages=stages(a))
+    engine = engines.create(context.compute, world.gpu)
+    return Net(a.model, context=context, engine=engine, level=a.level, stages=stages(a))

@@ -13,21 +13,25 @@ Their base, scaffe.engine.Engine, says what a net asks of them. Nothing above th
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import cache
 
-from scaffe.compute import Compute
+from scaffe.compute import DEFAULT, Compute
+from scaffe.defaults import default_gpu, get_defaults
 from scaffe.devices.gpu import Gpu, local_rank
 from scaffe.devices.threads import given_threads
 from scaffe.engine import NO_GRAPHS, REFERENCE, Engine
 from scaffe.engines.reference import Reference
-from scaffe.errors import EngineError, OnednnError
+from scaffe.errors import CallError, EngineError, OnednnError
 from scaffe.monitor.log import log
 
 AMPERE = 80  # compute capability 8.0
 
 
-def create(compute: Compute, gpu: Gpu | None = None) -> Engine:
+def create(compute: Compute = DEFAULT, gpu: Gpu | None = None) -> Engine:
     """Return a new engine for one net, on the `gpu` that devices.gpu.choose returned, or on the CPU.
+
+    A Net takes it as its `engine`.
 
     "auto" takes the fastest that is installed; on a GPU those are the kernels of engine cuda. 0 threads are what
     OMP_NUM_THREADS says, or else OpenMP's own choice. Raise EngineError for an engine that is unknown, not there, or
@@ -38,8 +42,33 @@ def create(compute: Compute, gpu: Gpu | None = None) -> Engine:
         raise EngineError(f"{compute.numbers} takes the times of a profile: a Solver does, a Net alone computes")
     if (compute.device == "cuda" and gpu is None) or (compute.device == "cpu" and gpu is not None):
         raise EngineError(f"device {compute.device}, but the net has {gpu or 'no GPU'}; see scaffe.devices.gpu.choose")
-    if gpu is not None:
-        return _on_gpu(compute, gpu)
+    engine = _on_cpu(compute, threads) if gpu is None else _on_gpu(compute, gpu)
+    engine.compute = compute
+    return engine
+
+
+def of(given: str | Engine | None, compute: Compute | None, of_context: Compute | None = None) -> Engine:
+    """Return a net's engine: the one that is given to it, or a new one by its compute, its context's, or by default.
+
+    The defaults, scaffe.defaults, also say where; `given` can name another engine than theirs. Raise CallError for an
+    engine that has a net, or beside what says another.
+    """
+    if isinstance(given, Engine):
+        if given.serves:
+            raise CallError(f"an engine computes one net, and this one has {given.serves}; create another")
+        if compute is not None:
+            raise CallError("an engine has its own compute; give it to engines.create alone")
+        return given
+    if (found := of_context or compute) is None:
+        found = get_defaults().compute
+        return create(found if given is None else replace(found, engine=given), default_gpu())
+    if given is not None:
+        raise CallError(f"engine={given!r} beside a compute or a context; write compute=Compute(engine={given!r})")
+    return create(found)
+
+
+def _on_cpu(compute: Compute, threads: int) -> Engine:
+    """Return an engine that computes on the CPU."""
     if compute.graphs == "on":
         raise EngineError(NO_GRAPHS)
     if compute.numbers == "tf32":

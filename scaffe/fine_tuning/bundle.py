@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scaffe.compute import Compute
-from scaffe.devices.gpu import Gpu
+from scaffe.engine import Engine
 from scaffe.errors import ScaffeError
 from scaffe.files.atomic import write_atomically
 from scaffe.pictures.classifier import Classifier
@@ -71,12 +70,12 @@ def read_transform(folder: str) -> Prepared:
     return Prepared((height, width), found["gray"], found["mean"], float(found["scale"]))
 
 
-def open_classifier(folder: str, compute: Compute, chosen: Gpu | None) -> tuple[Classifier, bool]:
+def open_classifier(folder: str, engine: Engine) -> tuple[Classifier, bool]:
     """Return a folder's classifier, and whether it takes grey pictures. Raise ScaffeError where a file is wrong."""
     prepared = read_transform(folder)
     files = os.path.join(folder, DEPLOY), os.path.join(folder, WEIGHTS)
     mean, swap = np.array(prepared.mean, np.float32), None if prepared.gray else B_G_R
-    net = Classifier(*files, prepared.resize, mean, prepared.scale, PIXELS, swap, compute=compute, gpu=chosen)
+    net = Classifier(*files, prepared.resize, mean, prepared.scale, PIXELS, swap, engine=engine)
     return net, prepared.gray
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from scaffe import defaults
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.context import TEST, TRAIN, Context
+from scaffe.defaults import get_defaults
 from scaffe.devices.choices import Choices
-from scaffe.devices.gpu import Gpu
+from scaffe.engine import Engine
 from scaffe.errors import CallError, NetError
 from scaffe.layers.layer import check_types
 from scaffe.net.graph import asked_state, filter_layers, insert_splits
@@ -22,38 +23,21 @@ from scaffe.setting import check_record
 Model = str | os.PathLike[str] | NetParameter
 
 
-def context_of(
-    context: Context | None, phase: object, compute: Compute | None, gpu: Gpu | None, allow_python_layers: bool
-) -> tuple[Context, Gpu | None]:
-    """Return a net's context, if it is not given one with the default seed, and its GPU.
+def context_and_engine(
+    context: Context | None, engine: str | Engine | None, compute: Compute | None, phase: object, python_layers: bool
+) -> tuple[Context, Engine]:
+    """Return a net's context, if it is not given one with the default seed, and its engine.
 
-    Raise CallError for what is no phase.
+    Raise CallError for arguments that say two things, and for what is no phase.
     """
-    if context is not None:
-        return context, gpu
-    which = checked_phase(phase)
-    found, gpu = defaults.chosen(compute, gpu)
-    own = Context(
-        which,
-        defaults.get_defaults().seed or 0,
-        compute=replace(found, allow_python_layers=found.allow_python_layers or allow_python_layers),
-        choices=Choices(found.plan, found.plan_seconds),
-    )
-    return own, gpu
-
-
-def with_engine(
-    engine: str | None, compute: Compute | None, context: Context | None, gpu: Gpu | None
-) -> tuple[Compute | None, Gpu | None]:
-    """Return how a net computes, as given, or by the defaults but for its engine, and its GPU. Raise CallError."""
     if compute is not None:
         check_record("compute", compute, Compute)
-    if engine is None:
-        return compute, gpu
-    if compute is not None or context is not None:
-        raise CallError(f"engine={engine!r} beside a compute or a context; write compute=Compute(engine={engine!r})")
-    compute, gpu = defaults.chosen(None, gpu)
-    return replace(compute, engine=engine), gpu
+    if context is not None:
+        return context, engines.of(engine, compute, context.compute)
+    which, made = checked_phase(phase), engines.of(engine, compute)
+    found = replace(made.compute, allow_python_layers=made.compute.allow_python_layers or python_layers)
+    choices = Choices(found.plan, found.plan_seconds)
+    return Context(which, get_defaults().seed or 0, compute=found, choices=choices), made
 
 
 def positional(args: Sequence[Any], named: Mapping[str, object]) -> dict[str, Any]:

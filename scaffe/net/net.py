@@ -12,28 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 import scaffe.layers  # noqa: F401  registers the layers
-from scaffe import engines
 from scaffe.blobs.held import Held, public
 from scaffe.blobs.packed import PackedParameters
 from scaffe.blobs.shared_forms import SharedForms
 from scaffe.blobs.sharing import Sharing
 from scaffe.compute import MOVED, Compute
 from scaffe.context import TRAIN, Context
-from scaffe.devices.gpu import Gpu
-from scaffe.engine import Group
+from scaffe.engine import Engine, Group
 from scaffe.errors import CallError, LabelError
 from scaffe.files import weights as weight_files
 from scaffe.layers.base_data import BaseData
 from scaffe.monitor.log import log
 from scaffe.net import batches, failures, numbering
-from scaffe.net.arguments import (
-    Model,
-    checked_model,
-    context_of,
-    positional,
-    wanted_layers,
-    with_engine,
-)
+from scaffe.net.arguments import Model, checked_model, context_and_engine, positional, wanted_layers
 from scaffe.net.built import Built
 from scaffe.net.callbacks import Callback, Callbacks
 from scaffe.net.debug_info import DebugInfo, is_shown
@@ -49,9 +40,9 @@ class Net:
     As in pycaffe: Net(network_file, phase, level, stages, weights), all but the file also by keyword, or
     Net(network_file, weights, phase). The level takes the place of the file's own, stages join those of the file.
     `model` is `network_file`.
-    `compute` says how the net computes, by default scaffe.defaults; `engine` alone replaces the engine of these
-    defaults. `gpu` is the GPU that devices.gpu.choose returned, None for the CPU. A `context` has its own `compute`,
-    and says the rest of what layers know of a run.
+    `compute` says how the net computes, by default scaffe.defaults; an `engine`'s name alone replaces the engine of
+    these defaults. Where the net computes on a device that a program has chosen, `engine` is what engines.create
+    returned, which has its own `compute`. A `context` has that too, and says the rest of what layers know of a run.
     Python layers run code that the prototxt names: only with `allow_python_layers`, or a context that allows them.
     `debug_info`, at first the net's field, says whether Caffe's lines about the blobs are logged.
     `blobs` and `params` map names to blobs and lists of blobs; `packed` holds all parameters in one buffer.
@@ -69,17 +60,15 @@ class Net:
         weights: str | os.PathLike[str] | None = None,
         model: Model | None = None,
         compute: Compute | None = None,
-        engine: str | None = None,
+        engine: str | Engine | None = None,
         allow_python_layers: bool = False,
-        gpu: Gpu | None = None,
         context: Context | None = None,
     ):
         asked: dict[str, Any] = {"phase": phase, "level": level, "stages": stages, "weights": weights}
         asked |= positional(args, asked)
-        compute, gpu = with_engine(engine, compute, context, gpu)
-        self.context, gpu = context_of(context, asked["phase"], compute, gpu, allow_python_layers)
         found = checked_model(network_file, model)
-        self.engine = self.context.engine = engines.create(self.context.compute, gpu)
+        self.context, self.engine = context_and_engine(context, engine, compute, asked["phase"], allow_python_layers)
+        self.context.engine = self.engine
         if self.context.forms is None and self.context.compute.numbers == "bf16":
             self.context.forms = SharedForms(private=True)
         self.param = wanted_layers(found, self.context.phase, asked["level"], asked["stages"] or ())
@@ -87,6 +76,7 @@ class Net:
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
         self.name = self.param.name
+        self.engine.serves = f"net '{self.name}'"
         self.held = Held()  # arrays of blobs in users' hands
         self.callbacks: dict[str, Callbacks] = {}  # by the method that they are called around
         built = Built(self.param, self.context, self.engine, self.held)

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from readers import Reading
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.context import TEST, TRAIN, Context
 from scaffe.devices.choices import Choices
@@ -91,7 +92,7 @@ class NetBuilder:
         context.forms = self.team.forms if self.team.size > 1 or numbers == "bf16" else None
         context.choices, context.reading = self.choices, self.reading
         context.spare_cores, context.file_mark = self.world.spare_cores, self.team.file_mark(instance)
-        return Net(param, context=context, gpu=self.world.gpu)
+        return Net(param, context=context, engine=engines.create(context.compute, self.world.gpu))
 
 
 def described(nets: Sequence[Net]) -> dict[str, str]:

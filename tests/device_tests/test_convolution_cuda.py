@@ -7,6 +7,7 @@ from both_engines import assert_alike, run
 from google.protobuf import text_format
 
 import scaffe
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.engines.cuda.launcher import Launcher
 from scaffe.engines.cuda.products import Products
@@ -30,7 +31,7 @@ def net_of(kind, fields, shape, gpu=None, **how):
     text = f"""force_backward: true
     layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ {dims} }} }} }}
     layer {{ name: "it" type: "{kind}" bottom: "x" top: "y" convolution_param {{ {fields} }} }}"""
-    net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, compute=Compute(**how), gpu=gpu)
+    net = scaffe.Net(text_format.Parse(text, NetParameter()), scaffe.TRAIN, engine=engines.create(Compute(**how), gpu))
     rng = np.random.default_rng(0)
     for blob in (net.blobs["x"], *(blob for blobs in net.params.values() for blob in blobs)):
         blob.data[...] = rng.standard_normal(blob.shape)

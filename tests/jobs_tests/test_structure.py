@@ -144,6 +144,11 @@ def _compares_engines(node: ast.AST) -> bool:
     return ast.unparse(node.func) == "isinstance" and "engine" in ast.unparse(node.args[0])
 
 
+def test_nets_are_given_an_engine_and_no_device() -> None:
+    device = {"scaffe.devices.gpu", "scaffe.devices.ahead"}
+    assert [one for room in ("net", "pictures", "fine_tuning") for one in offenders(f"scaffe/{room}", device)] == []
+
+
 def test_nobody_above_the_engines_imports_one() -> None:
     engines = {"scaffe.engines.cuda", "scaffe.engines.onednn"}
     rooms = ("scaffe/engines/", "scaffe/tools/hardware.py")  # which describes oneDNN

@@ -8,10 +8,13 @@ import pytest
 from google.protobuf import text_format
 
 import scaffe
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.errors import CallError, EngineError, LaunchError, ScaffeError
 from scaffe.proto import NetParameter
+
+INPUT = text_format.Parse("name: 'first' layer { name: 'x' type: 'Input' top: 'x' }", NetParameter())
 
 
 @pytest.mark.parametrize(
@@ -57,9 +60,8 @@ def test_an_earlier_keyword_of_a_net_is_an_error_with_the_new_one(given: dict[st
 
 def test_a_net_s_engine_alone_takes_the_rest_from_the_defaults() -> None:
     before = scaffe.set_defaults(compute=Compute(threads=3, deterministic=True))
-    param = text_format.Parse("layer { name: 'x' type: 'Input' top: 'x' }", NetParameter())
     try:
-        compute = scaffe.Net(param, scaffe.TEST, engine="reference").context.compute
+        compute = scaffe.Net(INPUT, scaffe.TEST, engine="reference").context.compute
     finally:
         scaffe.set_defaults(**vars(before))
     assert compute == Compute(engine="reference", threads=3, deterministic=True)
@@ -71,6 +73,23 @@ def test_an_engine_beside_a_record_that_has_one_is_an_error(other: dict[str, Any
         scaffe.Net(NetParameter(), phase=scaffe.TEST, engine="onednn", **other)
     said = "engine='onednn' beside a compute or a context; write compute=Compute(engine='onednn')"
     assert str(caught.value) == said
+
+
+def test_an_engine_that_is_created_brings_its_compute_and_computes_one_net() -> None:
+    engine = engines.create(Compute("reference", deterministic=True))
+    net = scaffe.Net(INPUT, scaffe.TEST, engine=engine, allow_python_layers=True)
+    assert net.engine is engine is net.context.engine
+    assert net.context.compute == Compute("reference", deterministic=True, allow_python_layers=True)
+    with pytest.raises(CallError, match=r"^an engine computes one net, and this one has net 'first'; create another$"):
+        scaffe.Net(INPUT, scaffe.TEST, engine=engine)
+    with pytest.raises(CallError, match=r"^an engine has its own compute; give it to engines.create alone$"):
+        scaffe.Net(INPUT, scaffe.TEST, engine=engines.create(), compute=Compute())
+
+
+def test_an_engine_that_is_created_computes_a_context_s_net() -> None:
+    engine, context = engines.create(Compute("reference")), Context(scaffe.TEST, seed=7, compute=Compute("reference"))
+    net = scaffe.Net(INPUT, context=context, engine=engine)
+    assert net.engine is engine is context.engine and net.context is context
 
 
 def test_an_engine_that_there_is_not_is_an_error() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import nets
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from mpi4py import MPI
 from strict_arrays import StrictGpu
 
 import scaffe
-from scaffe import defaults
+from scaffe import defaults, engines
 from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.defaults import Defaults, get_defaults, set_defaults
@@ -139,22 +137,22 @@ class TestGpu:
     def test_it_is_chosen_once_for_each_number_and_when_it_is_needed(self, asked):
         set_defaults(compute=Compute(device="cuda"))
         assert asked == []
-        assert [defaults.chosen(None, None) for _ in range(2)] == [(Compute(device="cuda"), "GPU None")] * 2
+        assert [defaults.default_gpu() for _ in range(2)] == ["GPU None"] * 2
         set_defaults(gpu=1)
-        assert [defaults.chosen(None, None)[1] for _ in range(2)] == ["GPU 1"] * 2
+        assert [defaults.default_gpu() for _ in range(2)] == ["GPU 1"] * 2
         assert asked == [("cuda", None), ("cuda", "1")]
 
     def test_without_device_cuda_there_is_none(self, asked):
         for device in ("auto", "cpu"):
             set_defaults(compute=Compute(device=device), gpu=1)
-            assert defaults.chosen(None, None) == (Compute(device=device), None)
+            assert defaults.default_gpu() is None
         assert asked == []
 
     def test_what_is_given_goes_before(self, asked):
-        default = Compute(device="cpu", deterministic=True)
-        set_defaults(compute=default)
-        assert defaults.chosen(None, "mine") == (replace(default, device="auto"), "mine")
-        assert defaults.chosen(Compute(), None) == (Compute(), None)
+        set_defaults(compute=Compute(device="cuda", deterministic=True))
+        for given in ({"compute": Compute("reference")}, {"engine": engines.create(Compute("reference"))}):
+            net = scaffe.Net(layers(), scaffe.TEST, **given)
+            assert net.context.compute == Compute("reference") and net.engine.name == "reference"
         assert asked == []
 
     def test_the_error_of_a_gpu_that_is_not_there_comes_with_the_net(self):

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf import text_format
 
 import scaffe
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.engines.onednn import library
 from scaffe.errors import OnednnError
@@ -61,7 +62,7 @@ def build(
         sizes = " ".join(f"dim: {size}" for size in shape)
         text += f'layer {{ name: "x{i}" type: "Input" top: "x{i}" input_param {{ shape {{ {sizes} }} }} }}\n'
     net = scaffe.Net(
-        text_format.Parse(text + layers, NetParameter()), phase, compute=Compute(engine, **compute), gpu=gpu
+        text_format.Parse(text + layers, NetParameter()), phase, engine=engines.create(Compute(engine, **compute), gpu)
     )
     rng = np.random.default_rng(0)
     for i, shape in enumerate(shapes):

@@ -56,7 +56,7 @@ class Onednn(Reference):
 
     def __init__(self, threads: int = 0, compute: str = "float32"):
         super().__init__()
-        self.library, self.threads, self.compute = lib.load(), threads, compute
+        self.library, self.threads, self.numbers = lib.load(), threads, compute
         self.kind = lib.BF16 if compute == "bf16" else lib.F32
         if self.kind == lib.BF16:
             self._check_bf16()
@@ -87,7 +87,7 @@ class Onednn(Reference):
     @property
     def suffix(self) -> str:
         """What sets apart the work that is done in other numbers than float32."""
-        return "" if self.kind == lib.F32 else f", {self.compute}"
+        return "" if self.kind == lib.F32 else f", {self.numbers}"
 
     def adopt(self, net: NetView) -> None:
         if self.kind != lib.F32:

@@ -10,6 +10,7 @@ from strict_arrays import StrictGpu
 import scaffe
 from collectives import DeviceFault
 from collectives.execution.device.cuda import CudaEvent
+from scaffe import engines
 from scaffe.devices.gpu import Gpu
 from scaffe.errors import DeviceError
 
@@ -38,7 +39,7 @@ class FailingGpu(StrictGpu):
 @pytest.fixture
 def net(tmp_path):
     (tmp_path / "net.prototxt").write_text(NET)
-    return scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, gpu=FailingGpu())
+    return scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, engine=engines.create(gpu=FailingGpu()))
 
 
 def failing(error):

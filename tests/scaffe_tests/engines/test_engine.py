@@ -43,7 +43,7 @@ def net_by(kind):
     """Return the net with random numbers in it, computed by that class of engine."""
     engine, on_gpu = KINDS[kind]
     param = text_format.Parse(NET, NetParameter())
-    net = scaffe.Net(param, scaffe.TRAIN, compute=Compute(engine), gpu=StrictGpu() if on_gpu else None)
+    net = scaffe.Net(param, scaffe.TRAIN, engine=engines.create(Compute(engine), StrictGpu() if on_gpu else None))
     assert type(net.engine).__name__ == kind and net.context.engine is net.engine
     rng = np.random.default_rng(0)
     net.blobs["x"].data[...] = rng.standard_normal((4, 6))
@@ -139,8 +139,8 @@ def test_graphs_are_refused_for_a_net_whose_shapes_change():
     text += 'layer { name: "some" type: "Filter" bottom: "x" bottom: "y" top: "some" }'
     param = text_format.Parse(text, NetParameter())
     with pytest.raises(EngineError, match="--graphs on takes a GPU, engine auto, and a net whose shapes stay"):
-        scaffe.Net(param, scaffe.TEST, compute=Compute(graphs="on"), gpu=StrictGpu())
-    assert scaffe.Net(param, scaffe.TEST, gpu=StrictGpu()).engine.graphs is None
+        scaffe.Net(param, scaffe.TEST, engine=engines.create(Compute(graphs="on"), StrictGpu()))
+    assert scaffe.Net(param, scaffe.TEST, engine=engines.create(gpu=StrictGpu())).engine.graphs is None
 
 
 def test_a_wrong_label_that_is_reported_later_is_class_0_until_then():
@@ -193,7 +193,11 @@ def test_an_engine_that_only_inherits_trains_to_the_references_bits(images, tmp_
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [({"numbers": "bf16"}, r"compute=Compute\(numbers=\.\.\.\)"), ({"threads": 2}, r"compute=Compute\(threads=")],
+    [
+        ({"numbers": "bf16"}, r"compute=Compute\(numbers=\.\.\.\)"),
+        ({"threads": 2}, r"compute=Compute\(threads="),
+        ({"gpu": None}, r"^gpu= has moved: write engine=engines\.create\(Compute\(\.\.\.\), gpu\)$"),
+    ],
 )
 def test_a_nets_old_keywords_name_the_new_one(given, said):
     with pytest.raises(ScaffeError, match=said):

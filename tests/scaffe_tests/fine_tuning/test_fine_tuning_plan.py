@@ -9,7 +9,7 @@ import pytest
 from drawn_pictures import draw
 
 import scaffe
-from scaffe.compute import Compute
+from scaffe import engines
 from scaffe.errors import ScaffeError
 from scaffe.fine_tuning import plan, report
 from scaffe.fine_tuning.bundle import open_classifier, read_transform
@@ -36,7 +36,7 @@ def test_a_classifier_takes_blue_green_red(folder):
     (folder / "c/deploy.prototxt").write_text(INPUT.format(4) + MEANS)
     scaffe.Net("c/deploy.prototxt", scaffe.TEST).save("c/weights.caffemodel")
     (folder / "c/transform.toml").write_text("resize = [4, 4]\ngray = false\nmean = [1, 2, 3]\nscale = 1\n")
-    classifier, _ = open_classifier("c", Compute(), None)
+    classifier, _ = open_classifier("c", engines.create())
     red_green_blue = np.tile(np.float32([0.2, 0.4, 0.8]), (4, 4, 1))  # as io.load_image gives them
     scores = classifier.predict([red_green_blue], oversample=False).reshape(-1)
     assert np.allclose(scores, [0.8 * 255 - 1, 0.4 * 255 - 2, 0.2 * 255 - 3], atol=1e-3)

@@ -12,6 +12,7 @@ from both_engines import needs_onednn
 from strict_arrays import a_gpu
 
 import scaffe
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.layers.layer import known_types
 from scaffe.proto import NetParameter
@@ -45,9 +46,9 @@ def case(request, monkeypatch):
 @pytest.mark.parametrize("engine", ["reference", "strict", "cuda", pytest.param("onednn", marks=needs_onednn)])
 def test_values_and_gradients_are_caffes(case, engine):
     arrays, tolerance = case["arrays"], 1e-4 if LOOSE & {kind for _, kind in case["layers"]} else 1e-5
-    how = {"gpu": a_gpu()} if engine in ("strict", "cuda") else {}
-    how |= {"compute": Compute({"strict": "reference", "cuda": "auto"}.get(engine, engine))}
-    net = scaffe.Net("net.prototxt", getattr(scaffe, case["phase"]), **how)
+    compute = Compute({"strict": "reference", "cuda": "auto"}.get(engine, engine))
+    made = engines.create(compute, a_gpu() if engine in ("strict", "cuda") else None)
+    net = scaffe.Net("net.prototxt", getattr(scaffe, case["phase"]), engine=made)
 
     def check(kind, blob, values):
         expected = arrays[values].astype(np.float64).reshape(blob.shape)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from strict_arrays import a_gpu
 
 import scaffe
+from scaffe import engines
 from scaffe.errors import NetError, ShapeError
 from scaffe.proto import NetParameter
 
@@ -139,7 +140,7 @@ def test_of_equal_values_the_first_of_each_window_wins_on_every_engine(fields, g
     inputs = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 6 dim: 9 } } }'
     layer = f'layer {{ name: "it" {text("MAX", fields)} bottom: "x" top: "y" top: "w" }}'
     param = text_format.Parse(f"force_backward: true {inputs} {layer}", NetParameter())
-    net = scaffe.Net(param, scaffe.TRAIN, gpu=gpu)
+    net = scaffe.Net(param, scaffe.TRAIN, engine=engines.create(gpu=gpu))
     found = net.forward(x=x)
     largest, index, _ = pool(x, net.layers[1])
     np.testing.assert_array_equal(found["y"], largest)

@@ -8,7 +8,7 @@ from nets import lenet, solver_with
 from strict_arrays import StrictGpu
 
 import scaffe
-from scaffe import solvers
+from scaffe import engines, solvers
 from scaffe.compute import Compute
 from scaffe.errors import DivergedError, LabelError
 from scaffe.parallel.world import open_world
@@ -88,8 +88,8 @@ layer { name: "hit" type: "Accuracy" bottom: "x" bottom: "y" top: "hit" accuracy
 def pair(tmp_path):
     """Return a net with losses over labels, by kernels and on the host."""
     (tmp_path / "net.prototxt").write_text(LABELS)
-    how = {"gpu": StrictGpu()}, {"compute": Compute("reference")}
-    return [scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **one) for one in how]
+    how = engines.create(gpu=StrictGpu()), "reference"
+    return [scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, engine=one) for one in how]
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 0], [2, 9, 0, 9], [9, 9, 9, 9]])
@@ -123,8 +123,8 @@ def test_gradients_are_clipped_on_the_device_as_on_the_host(tmp_path, limit):
         'layer { name: "y"', 'layer { name: "z" type: "InnerProduct" bottom: "x" top: "z" '
         'inner_product_param { num_output: 700 } }\nlayer { name: "y"'))  # fmt: skip
     clipped = []
-    for how in ({"gpu": StrictGpu()}, {"compute": Compute("reference")}):
-        net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **how)
+    for engine in (engines.create(gpu=StrictGpu()), "reference"):
+        net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, engine=engine)
         net.params["z"][0].diff[...] = np.random.default_rng(1).standard_normal((700, 3))
         solvers.create(SolverParameter(type="SGD", clip_gradients=limit), net.packed, net.engine).clip()
         clipped.append(net.params["z"][0].diff.copy())

@@ -12,7 +12,7 @@ import strict_arrays
 from cudnn_gpu import gpu_with
 
 import scaffe
-from scaffe import models, solvers
+from scaffe import engines, models, solvers
 from scaffe.compute import Compute
 from scaffe.engines.cuda import kernel_choice
 from scaffe.proto import NetParameter, SolverParameter
@@ -56,7 +56,7 @@ def counted(name, numbers="float32", batch=2):
             for field in ("convolution_param", "inner_product_param"):
                 if layer.HasField(field):
                     getattr(layer, field).ClearField("weight_filler")
-        net = scaffe.Net(param, scaffe.TRAIN, gpu=gpu_with(), compute=Compute(numbers=numbers, graphs="off"))
+        net = scaffe.Net(param, scaffe.TRAIN, engine=engines.create(Compute(numbers=numbers, graphs="off"), gpu_with()))
         net.keep_diffs = False
         solver = SolverParameter(type="SGD", base_lr=0.1, lr_policy="fixed", momentum=0.9)
         rule = solvers.create(solver, net.packed, net.engine)

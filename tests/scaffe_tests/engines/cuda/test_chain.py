@@ -10,6 +10,7 @@ from host_kernels import Kernel
 from strict_arrays import StrictGpu
 
 import scaffe
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.engines.cuda.graphs import WARM_UP
 from scaffe.proto import NetParameter
@@ -71,7 +72,7 @@ def net_of(name, in_place, gpu, numbers="float32", shape=(3, 4, 5, 3), graphs="o
     for layer in (layer for layer in param.layer if layer.type == "Eltwise"):
         layer.eltwise_param.coeff.extend(coeffs)
     compute = Compute("auto" if gpu else "reference", numbers=numbers, graphs=graphs if gpu else "auto")
-    return scaffe.Net(param, scaffe.TRAIN, gpu=gpu, compute=compute)
+    return scaffe.Net(param, scaffe.TRAIN, engine=engines.create(compute, gpu))
 
 
 def computed(net, look=""):

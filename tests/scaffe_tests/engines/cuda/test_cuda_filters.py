@@ -10,6 +10,7 @@ from google.protobuf import text_format
 from strict_arrays import Array
 
 import scaffe
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.context import Context
 from scaffe.devices.choices import Choices
@@ -52,7 +53,9 @@ def a_net(kind, fields, shape, engine="auto", frontend=None, gpu=None, **how):
     gpu = gpu if frontend is None else gpu_with(frontend)
     choices = Choices(how.pop("plan", "auto"))
     context = Context(how.pop("phase", scaffe.TRAIN), choices=choices, compute=Compute(engine, **how))
-    net = scaffe.Net(text_format.Parse(text, NetParameter()), context=context, gpu=gpu)
+    net = scaffe.Net(
+        text_format.Parse(text, NetParameter()), context=context, engine=engines.create(context.compute, gpu)
+    )
     choices.time([net])
     rng = np.random.default_rng(0)
     for blob in (net.blobs["x"], *(blob for blobs in net.params.values() for blob in blobs)):

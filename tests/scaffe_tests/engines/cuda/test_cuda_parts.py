@@ -6,6 +6,7 @@ from google.protobuf import text_format
 from strict_arrays import a_gpu
 
 import scaffe
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.proto import NetParameter
 
@@ -17,7 +18,7 @@ def numbers(text, shapes, gpu):
     """Return what a net over those inputs computes forward, and backward from its outputs, by name."""
     inputs = (INPUT.format(i, " ".join(f"dim: {n}" for n in shape)) for i, shape in enumerate(shapes))
     param = text_format.Parse("force_backward: true\n" + "".join(inputs) + text, NetParameter())
-    net = scaffe.Net(param, scaffe.TRAIN, gpu=gpu, compute=Compute("auto" if gpu else "reference"))
+    net = scaffe.Net(param, scaffe.TRAIN, engine=engines.create(Compute("auto" if gpu else "reference"), gpu))
     rng = np.random.default_rng(0)
     found = {}
     for _ in range(2):

@@ -11,7 +11,7 @@ from recorded import Stream
 from strict_arrays import Array, StrictGpu, xp
 
 import scaffe
-from scaffe.compute import Compute
+from scaffe import engines
 from scaffe.engines.cuda.cublas import Cublas, _load
 from scaffe.engines.cuda.graphs import Recorder
 from scaffe.engines.cuda.products import Products
@@ -101,7 +101,7 @@ def test_a_product_that_the_library_refuses_names_layer_shapes_and_status(tmp_pa
     layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 4 } }""")
     gpu = StrictGpu()
     gpu.libraries["cublas"] = Cublas(library, gpu)
-    net = scaffe.Net(path, scaffe.TEST, gpu=gpu, compute=Compute())
+    net = scaffe.Net(path, scaffe.TEST, engine=engines.create(gpu=gpu))
     library.refuses = NOT_SUPPORTED
     said = r"layer 'ip' .*product of \(2, 3\) by \(3, 4\) into \(2, 4\): cublasGemmEx_64: CUBLAS_STATUS_NOT_SUPPORTED"
     with pytest.raises(DeviceError, match=said):

@@ -10,6 +10,7 @@ from PIL import Image
 from strict_arrays import a_gpu
 
 from readers import Reading, encode, write_lmdb, write_mean
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.context import TRAIN, Context
 from scaffe.net.net import Net
@@ -64,7 +65,7 @@ def net_of(text, engine, **context):
     gpu = None if engine == "host" else a_gpu()
     name = "auto" if engine == "cuda" else "reference"
     how = {"phase": TRAIN, "seed": 3, "compute": Compute(name), **context}
-    return Net(param, context=Context(**how), gpu=gpu)
+    return Net(param, context=Context(**how), engine=engines.create(how["compute"], gpu))
 
 
 def assert_alike(text, engine, passes=7, before=lambda net: None, **context):

@@ -8,7 +8,7 @@ from nets import lenet, solver_with, tower
 from strict_arrays import KEYWORDS, MAKERS, UFUNCS, Array, StrictGpu, a_gpu, xp
 
 import scaffe
-from scaffe import solvers
+from scaffe import engines, solvers
 from scaffe.blob import on_host
 from scaffe.compute import Compute
 from scaffe.engines.cuda.launcher import FLAGS, THREADS, divisor, source
@@ -116,7 +116,7 @@ def test_an_update_differs_from_the_hosts_by_less_than_the_smallest_normal_numbe
 
 def rule_over(path, gpu, param: SolverParameter):
     """Return a net with random parameters, and the rule that updates them."""
-    net = scaffe.Net(path, scaffe.TRAIN, gpu=gpu, compute=Compute("reference" if gpu is None else "auto"))
+    net = scaffe.Net(path, scaffe.TRAIN, engine=engines.create(Compute("reference" if gpu is None else "auto"), gpu))
     rng = np.random.default_rng(7)
     for blobs in net.params.values():
         for blob in blobs:
@@ -143,10 +143,9 @@ def test_lenet_trains_by_the_kernels_as_on_the_host(world, images, smooth):
 def test_dropout_leaves_out_the_same_values_as_on_the_host(tmp_path, shape):
     dims = " ".join(f"dim: {size}" for size in shape)
     (tmp_path / "net.prototxt").write_text(DROPOUT.replace("DIMS", dims))
-    how = {"gpu": a_gpu()}, {"compute": Compute("reference")}
     found = []
-    for one in how:
-        net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, **one)
+    for engine in (engines.create(gpu=a_gpu()), "reference"):
+        net = scaffe.Net(tmp_path / "net.prototxt", scaffe.TRAIN, engine=engine)
         x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         passes = [net.forward(x=x)["y"].copy() for _ in range(3)]
         found.append([*passes, net.backward(y=x)["x"].copy()])
@@ -212,7 +211,7 @@ def test_a_kernel_divides_exactly(by):
 @pytest.fixture
 def net(tmp_path):
     (tmp_path / "net.prototxt").write_text(NET)
-    return scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST, gpu=StrictGpu())
+    return scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST, engine=engines.create(gpu=StrictGpu()))
 
 
 def test_what_is_written_on_the_host_is_what_all_that_share_it_compute_with(net):
@@ -226,7 +225,7 @@ def test_what_is_written_on_the_host_is_what_all_that_share_it_compute_with(net)
 
 
 def test_a_net_that_borrows_parameters_sees_what_is_written_into_them(net, tmp_path):
-    other = scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST, gpu=StrictGpu())
+    other = scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST, engine=engines.create(gpu=StrictGpu()))
     other.share_with(net)
     net.params["a"][0].data[...] = np.eye(3)
     assert (other.forward(x=np.ones((2, 3)))["c"] == 1).all()
@@ -241,7 +240,7 @@ def test_gradients_are_cleared_whoever_has_looked_at_them(net):
 
 def test_an_engine_of_the_processor_is_refused_on_a_gpu(tmp_path, net):
     with pytest.raises(EngineError, match="engine onednn computes on the CPU, and a GPU was asked for"):
-        scaffe.Net(tmp_path / "net.prototxt", scaffe.TEST, gpu=StrictGpu(), compute=Compute("onednn"))
+        engines.create(Compute("onednn"), StrictGpu())
 
 
 @pytest.mark.parametrize(

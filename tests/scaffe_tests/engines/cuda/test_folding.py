@@ -6,7 +6,7 @@ from both_engines import assert_alike, build, run
 from cudnn_gpu import gpu_with
 
 import scaffe
-from scaffe import models
+from scaffe import engines, models
 from scaffe.compute import Compute
 from scaffe.engines.cuda.cudnn import Problem
 from scaffe.engines.cuda.folding import Folding
@@ -86,7 +86,7 @@ def test_first_layers_of_the_zoo_are_folded_so(name):
     folded = Folding.of(given).problem
     assert (folded.images, folded.weights, folded.maps) == (images, weights, given.maps)
     param = models.get(name).train_val(batch=1, data="dummy")
-    net = scaffe.Net(param, scaffe.TRAIN, compute=Compute(numbers="bf16", plan="fixed"), gpu=gpu_with())
+    net = scaffe.Net(param, scaffe.TRAIN, engine=engines.create(Compute(numbers="bf16", plan="fixed"), gpu_with()))
     conv = [layer for layer in net.layers if layer.type == "Convolution"]
     assert conv[0]._way.filters.problem.images[1:] == images[1:]
     assert all(layer._way is layer._plain for layer in conv[1:])

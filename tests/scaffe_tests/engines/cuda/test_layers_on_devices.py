@@ -13,6 +13,7 @@ from strict_arrays import a_gpu
 from test_layers_of_forks import HEADS, LEARNING
 
 import scaffe
+from scaffe import engines
 from scaffe.compute import Compute
 from scaffe.layers.layer import known_types
 from scaffe.proto import NetParameter
@@ -178,5 +179,7 @@ def test_no_layer_is_left_out():
 @pytest.mark.parametrize("engine", ["reference", "auto"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(filter(None, (case[0], case[1]))))
 def test_a_layer_on_a_gpu_has_the_numbers_of_the_host(case, engine):
-    expected = computed(case, compute=Compute("reference"))
-    assert_alike(computed(case, gpu=a_gpu(), compute=Compute(engine)), expected, 1e-4 if case[0] in LOOSE else 1e-5)
+    expected = computed(case, engine="reference")
+    assert_alike(
+        computed(case, engine=engines.create(Compute(engine), a_gpu())), expected, 1e-4 if case[0] in LOOSE else 1e-5
+    )

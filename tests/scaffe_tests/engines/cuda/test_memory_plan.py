@@ -5,6 +5,7 @@ import pytest
 from strict_arrays import StrictGpu
 
 import scaffe
+from scaffe import engines
 from scaffe.errors import DeviceError, ScaffeError
 
 BRANCHES = """
@@ -30,7 +31,7 @@ layer { name: "loss2" type: "Reduction" bottom: "e" top: "loss2" reduction_param
 
 def build(path, phase, gpu=None):
     path.write_text(BRANCHES)
-    net = scaffe.Net(path, phase, gpu=gpu or StrictGpu())
+    net = scaffe.Net(path, phase, engine=engines.create(gpu=gpu or StrictGpu()))
     rng = np.random.default_rng(0)
     net.blobs["x"].data[...] = rng.standard_normal(net.blobs["x"].shape)
     for blobs in net.params.values():

@@ -8,7 +8,7 @@ from cudnn_gpu import gpu_with
 from strict_arrays import a_gpu
 
 import scaffe
-from scaffe import models
+from scaffe import engines, models
 from scaffe.blob import Blob
 from scaffe.compute import Compute
 from scaffe.engines.cuda import Cuda
@@ -287,7 +287,7 @@ def test_between_the_first_convolution_and_the_classifier_nothing_is_converted_b
 @pytest.mark.parametrize("name", ["googlenet", "resnet50"])
 def test_all_pictures_of_a_large_net_but_its_input_are_typed(name):
     param = models.get(name).train_val(batch=1, data="dummy")
-    net = scaffe.Net(param, scaffe.TRAIN, compute=Compute(numbers="bf16", plan="fixed"), gpu=gpu_with())
+    net = scaffe.Net(param, scaffe.TRAIN, engine=engines.create(Compute(numbers="bf16", plan="fixed"), gpu_with()))
     typed = TypedBlobs(net.engine, net).choose()
     assert [name for name, blob in net.blobs.items() if len(blob.shape) == 4 and id(blob) not in typed] == ["data"]
 
