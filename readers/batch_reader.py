@@ -152,8 +152,7 @@ class BatchReader:
                 image, label[row] = self._decode(key, value)
                 if image.shape != self._first_shape or image.dtype != self._dtype:
                     return False
-                for target, plane in zip(raw.images[row], planes(image, WHOLE), strict=True):
-                    target[...] = plane
+                raw.images[row] = planes(image, WHOLE)
         raw.places[:] = self.transform.places(self._first_shape[1:], epochs, indices).T
         return True
 

@@ -85,19 +85,24 @@ class Transform:
         return drawn
 
     def apply_one(self, image: np.ndarray, words: Sequence[int], out: np.ndarray) -> None:
-        """Write one transformed image to `out` (C x h x w, float32), plane by plane: a plane stays in the cache."""
+        """Write one transformed image to `out` (C x h x w, float32)."""
         height, width = out.shape[1:]
         top, left, flip = self._place(image.shape, words)
-        mean = self._mean_under(top, left, height, width, flip)
-        cut = np.s_[top : top + height, left : left + width]
-        for channel, (plane, target) in enumerate(zip(planes(image, cut, -1 if flip else 1), out, strict=True)):
-            target[...] = plane
-            if mean is not None:
-                target -= mean[channel]
-            if self.mean_values:
-                target -= np.float32(self.mean_values[channel % len(self.mean_values)])
-            if self.scale != 1:
-                target *= np.float32(self.scale)
+        np.copyto(out, planes(image, np.s_[top : top + height, left : left + width], -1 if flip else 1))
+        self._scaled(out, self._mean_under(top, left, height, width, flip))
+
+    def _scaled(self, out: np.ndarray, mean: np.ndarray | None) -> None:
+        """Subtract the window of the mean image and the mean values from `out` (... x C x h x w), and multiply it."""
+        if mean is not None:
+            out -= mean
+        if self.mean_values:
+            out -= self._values
+        if self.scale != 1:
+            out *= np.float32(self.scale)
+
+    @cached_property
+    def _values(self) -> np.ndarray:
+        return np.array(self.mean_values, np.float32)[:, None, None]
 
     def _place(self, shape: Sequence[int], words: Sequence[int]) -> tuple[int, int, bool]:
         """Return top row, left column and flip of one image (C x H x W), as `places` does."""
@@ -127,12 +132,7 @@ class Transform:
             windows = windows.copy() if whole else windows
             windows[flipped] = windows[flipped, :, :, ::-1]
         np.copyto(out, windows)
-        if self.mean is not None:
-            out -= self._means_under(tops, lefts, flips, size)
-        if self.mean_values:
-            out -= np.array(self.mean_values, np.float32)[:, None, None]
-        if self.scale != 1:
-            out *= np.float32(self.scale)
+        self._scaled(out, None if self.mean is None else self._means_under(tops, lefts, flips, size))
 
     def _means_under(self, tops: np.ndarray, lefts: np.ndarray, flips: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         """Return the windows of the mean image for crops, flipped with them (n x C x h x w), or one for all."""

@@ -79,12 +79,15 @@ def by_pillow(rate: Rate) -> Rate:
 
 
 def queued(source: str, transform: Transform, batches: int, threads: int) -> Rate:
-    """Return a function that measures batches filled by `threads` threads."""
+    """Return a function that measures batches filled by `threads` threads, into memory that is used already."""
     reader = LMDBReader(source)
     filling = BatchReader(reader, Shard.whole(len(reader), BATCH), transform)
+    population = filling.allocate(threads + 1)
+    for batch in population:
+        filling.fill(0, batch)
 
     def turn() -> float:
-        with BatchQueue(filling.fill, itertools.count(), filling.allocate(threads + 1), threads) as queue:
+        with BatchQueue(filling.fill, itertools.count(), population, threads) as queue:
             queue.recycle(queue.get())
             return timed(BATCH * batches, lambda: [queue.recycle(queue.get()) for _ in range(batches)])
 
