@@ -20,9 +20,13 @@ class Tensor(NamedTuple):
 
 
 class KernelRun(NamedTuple):
-    """A run: the operation, its wall time in seconds, and the first of what it read and of what it wrote."""
+    """A run: the operation, its wall time in seconds, and the first of what it read and of what it wrote.
+
+    `nbytes` are those of all that it read and wrote, the library's scratch memory apart.
+    """
 
     operation: str
     seconds: float
     source: Tensor
     target: Tensor
+    nbytes: int = 0

@@ -69,6 +69,7 @@ ARG_SRC, ARG_SRC_1, ARG_DST, ARG_WEIGHTS, ARG_BIAS, ARG_WORKSPACE, ARG_SCRATCHPA
 ARG_DIFF_SRC, ARG_DIFF_DST, ARG_DIFF_WEIGHTS, ARG_DIFF_BIAS = 129, 145, 161, 169
 ARG_MEAN, ARG_VARIANCE, ARG_SCALE, ARG_SHIFT, ARG_DIFF_SCALE, ARG_DIFF_SHIFT = 49, 50, 51, 52, 255, 256
 ARG_MULTIPLE_SRC, ARG_SCALES = 1024, 4096
+ARG_POST_OP = 32768  # times k + 1: of post-op number k
 
 MAX_DIMS = 12
 Dims = c_int64 * MAX_DIMS
@@ -141,6 +142,7 @@ _CALL = {
     "primitive_attr_set_scales_mask": _forms("pii"),
     "post_ops_append_sum": [c_void_p, c_float, c_int32, c_int],
     "post_ops_append_eltwise": _forms("piff"),
+    "post_ops_append_binary": _forms("pip"),
     "memory_set_data_handle": _forms("pp"),
     "primitive_execute": _forms("ppip"),
     "primitive_desc_query": _forms("piip"),

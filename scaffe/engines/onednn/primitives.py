@@ -138,8 +138,15 @@ class Onednn(Reference):
 
     def rectifying(self, slope: float) -> Handle:
         """Return attributes of a primitive that applies a (leaky) ReLU to its result."""
+        return self.summing([], slope)
+
+    def summing(self, summands: Sequence[Desc], slope: float | None) -> Handle:
+        """Return attributes of a primitive that adds further sources to its result, then applies a ReLU if `slope`."""
         post_ops = Handle(self.library, "post_ops", self.library.create("post_ops_create"))
-        self.library.call("post_ops_append_eltwise", post_ops.handle, lib.ELTWISE_RELU, slope, 0.0)
+        for desc in summands:
+            self.library.call("post_ops_append_binary", post_ops.handle, lib.BINARY_ADD, desc.handle)
+        if slope is not None:
+            self.library.call("post_ops_append_eltwise", post_ops.handle, lib.ELTWISE_RELU, slope, 0.0)
         return self._attributes(post_ops.handle)
 
     def gemm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> None:
@@ -151,7 +158,8 @@ class Onednn(Reference):
         self.library.call("sgemm", *given, float(add), address(_float32(out)), max(1, columns))
         if self.watcher:
             tensors = (Tensor(address(array), "float32") for array in (a, out))
-            self.watcher(KernelRun("sgemm", time.perf_counter() - start, *tensors))
+            moved = a.nbytes + b.nbytes + out.nbytes * (1 + add)
+            self.watcher(KernelRun("sgemm", time.perf_counter() - start, *tensors, nbytes=moved))
 
     # Descriptors.
 
@@ -355,7 +363,8 @@ class Primitive(Handle):
         """Return this run for the engine's watcher."""
         first, last = (next(a for a in given if a in self.memories) for given in (_READ, _WRITTEN))
         tensors = (Tensor(address(m.buffer), m.desc.format) for m in (self.memories[first], self.memories[last]))
-        return KernelRun(self.desc.operation, seconds, *tensors)
+        moved = sum(m.desc.nbytes for arg, m in self.memories.items() if arg != lib.ARG_SCRATCHPAD)
+        return KernelRun(self.desc.operation, seconds, *tensors, nbytes=moved)
 
 
 def reorder(source: Memory, target: Memory, add: bool = False) -> Primitive:
