@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import readers
+from collectives import Communicator
 from readers import files
 from scaffe.cli import main
 from scaffe.files import snapshot
@@ -87,7 +88,7 @@ class Seam(NamedTuple):
 
     owner: Any
     name: str
-    is_meant: Callable[..., bool] = lambda *given: True
+    is_meant: Callable[..., bool] = lambda *given, **named: True
 
 
 def _operation(number: int) -> Seam:
@@ -103,7 +104,7 @@ START = "process", "mpi"  # a rank's process begins, and MPI does
 SET_UP = "set-up", "watched-set-up"  # before the watchdog over stalls runs, and after
 ROOTS = "weights-written", "state-written", "prune"  # steps of a snapshot, on the root alone
 RESTORE = "restore"
-FINISH = "summary", "last-records", "close"  # after the last iteration
+FINISH = "summary", "last-records", "close", "free"  # after the last iteration
 RECOVERY = "revoke", "shrink", "share", "rebuild", "replan"  # steps of a recovery from another rank's loss
 MOMENTS: dict[str, list[Seam]] = {
     START[0]: [],  # before Python does: DYING
@@ -131,6 +132,7 @@ MOMENTS: dict[str, list[Seam]] = {
     FINISH[0]: [Seam(display, "end")],
     FINISH[1]: [Seam(BadRecords, "finish")],
     FINISH[2]: [Seam(Solver, "close")],
+    FINISH[3]: [Seam(Communicator, "free")],
     RECOVERY[0]: [Seam(World, "revoke")],
     RECOVERY[1]: [Seam(World, "shrink")],
     RECOVERY[2]: [Seam(StateTransfer, "share")],

@@ -319,9 +319,10 @@ class World(Reserve):
 
     def leave(self, code: int) -> NoReturn:
         """End this process with an exit code, once all ranks have come so far: MPI can't always end without some."""
-        with ignoring_loss():
-            self.comm.Barrier()
-        self.dismiss_spares(code)
+        with self.record.waiting(RANKS):
+            with ignoring_loss():
+                self.comm.Barrier()
+            self.dismiss_spares(code)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -351,7 +352,7 @@ class World(Reserve):
         if self.is_root or not alike:
             self._report(error, expected, [] if alike else [self.name])
         if alike:
-            with ignoring_loss():
+            with ignoring_loss(), self.record.waiting(RANKS):
                 self.comm.Barrier()
                 return code
             if not self.is_root:  # a rank was lost meanwhile: the root may be elsewhere

@@ -337,13 +337,18 @@ class Parts:
 
     def free(self) -> None:
         """End all threads, and free the communicators. Collective."""
-        world = self.job.world
         self._end_readers()
-        with world.record.waiting(RANKS):  # for the last messages of others
+        with self.job.world.record.waiting(RANKS):  # for the last messages of others
             self.trial.close()
             if self.mirror:
                 self.mirror.close()
         self.team.close()
+        with self.job.world.record.waiting(RANKS):  # also where one has ended, and no watch gets its record
+            self._free_memory()
+
+    def _free_memory(self) -> None:
+        """Free the communicators, and the windows that no user's array lies in. Collective."""
+        world = self.job.world
         self.net.context.allsums = world.allsums  # the net may be used on
         self.net.packed.pinned = False
         if self.watch is not None:

@@ -26,7 +26,7 @@ CELLS = [
     "kill,forward,in-turn,allreduce,3,2,async,shrink",
     "kill,snapshot,two,SC-OBR-helper,3,2,waiting,spare",
     "kill,test,two,allreduce,3,2,async,stop",
-    "stop,close,another,allreduce,3,3,waiting,spare",
+    "exit,free,root,allreduce,3,3,async,shrink",
     "stop,set-up,two,SC-OBR-helper,3,-1,async,mirror",
     "stop,restore,another,allreduce,3,-1,waiting,spare",
     "raise,set-up,root,SC-OBR-helper,3,-1,waiting,mirror",

@@ -100,11 +100,10 @@ class ProcessTable(Probe):
         return any(one.first == number for one in self.world.lost)
 
     def _is_waited_for(self, number: int) -> bool:
-        """Return whether this rank acts for those that wait for a rank: in training by its records, or in set-up."""
+        """Return whether this rank acts for those that wait for a rank: in training by its records, else by its own."""
         if probes := list(self.world.watch.over(number)):
             return any(one.is_stuck() for one in probes)
-        row = unpacked(self.world.record.row)
-        return number in self.world.firsts and row[OPERATION] == SET_UP and row[WAIT] > 0
+        return number in self.world.firsts and unpacked(self.world.record.row)[WAIT] > 0
 
     def _set_up_since(self) -> int | None:
         """Return since when this rank is in this part of its set-up, ns; None if it waits, or is not in set-up."""

@@ -18,7 +18,7 @@ from mpi4py import MPI
 
 from scaffe.files.lock_owner import Owner, this_process
 from scaffe.files.process_state import start_of
-from scaffe.monitor.record import FORWARD, RANKS, SET_UP
+from scaffe.monitor.record import FORWARD, RANKS, SET_UP, TEST
 from scaffe.monitor.watching import ABORT, SAY, SHRINK, Watching
 from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.spares import JobProcess
@@ -213,9 +213,10 @@ def test_a_rank_that_waits_or_moves_or_is_set_up_says_nothing(watch, caplog, cas
 
 @pytest.mark.parametrize(
     "case",
-    ["set-up", "MPI reports another", "MPI reports it", "is lost", "no wait", "trains", "is watched", "lower runs"],
+    ["set-up", "after", "MPI reports another", "MPI reports it", "is lost", "no wait", "is watched", "lower runs"],
 )
-def test_a_rank_that_has_ended_ends_the_job_while_others_wait_for_it_in_set_up(watch, processes, monkeypatch, case):
+def test_a_rank_that_has_ended_ends_the_job_while_others_wait_for_it(watch, processes, monkeypatch, case):
+    """In set-up, and after the training, where no watch gets the ranks' records."""
     ended: list[str] = []
     monkeypatch.setattr(policy, "end_job", lambda world, lines: ended.extend(lines))
     made, let_pass = watch(SAY, int(case == "lower runs"), lambda number: case == "is watched")
@@ -223,7 +224,7 @@ def test_a_rank_that_has_ended_ends_the_job_while_others_wait_for_it_in_set_up(w
     world.firsts = [0, 1] if case == "is lost" else [0, 1, 2]
     missed = {1} if case == "MPI reports another" else {2} if case == "MPI reports it" else set()
     monkeypatch.setattr(world, "missed", lambda: missed)
-    world.record.at(FORWARD if case == "trains" else SET_UP)
+    world.record.at(TEST if case == "after" else SET_UP)
     process.communicate(b"\n")
     with nullcontext() if case == "no wait" else world.record.waiting(RANKS):
         let_pass(PATIENCE)
@@ -231,7 +232,7 @@ def test_a_rank_that_has_ended_ends_the_job_while_others_wait_for_it_in_set_up(w
         let_pass(1)
     host = world.launched[2].host
     told = f"rank 2 (process {process.pid}) on {host} has ended, which MPI does not report"
-    assert ended == ([told] if case in ("set-up", "MPI reports another") else [])
+    assert ended == ([told] if case in ("set-up", "after", "MPI reports another") else [])
 
 
 def test_a_rank_that_ended_before_the_watch_began_ends_the_job(watch, processes, monkeypatch):
