@@ -92,7 +92,10 @@ def test_a_file_that_does_not_fit_is_named_with_its_line(folder, tmp_path, datas
 def test_what_can_not_be_read_is_named(folder, tmp_path):
     write(tmp_path / "none.h5", image=IMAGES[:0])
     (tmp_path / "text.h5").write_text("text")
+    os.mkfifo(tmp_path / "pipe.h5")
+    pipe = os.open(tmp_path / "pipe.h5", os.O_RDWR)  # so that who opens it does not wait
     lists = {
+        f"{tmp_path}/pipe.h5": r"HDF5 file .*/pipe.h5 \(.*/list:1\): .*is a device or a pipe; name a file",
         "nowhere.h5\n": r"HDF5 file nowhere.h5 \(.*/list:1\): .*no such file or directory",
         f"{tmp_path}/text.h5": r"HDF5 file .*/text.h5 \(.*/list:1\): .*file signature not found",
         f"{tmp_path}/none.h5": "the HDF5 files in this list hold no rows",
@@ -106,6 +109,7 @@ def test_what_can_not_be_read_is_named(folder, tmp_path):
         HDF5Reader(tmp_path / "missing", ["image"])
     with pytest.raises(SourceError, match="got an HDF5 file"):
         HDF5Reader(folder / "0.h5", ["image"])
+    os.close(pipe)
 
 
 def test_a_file_that_shrinks_under_the_reader_is_named(tmp_path):

@@ -52,6 +52,7 @@ def test_sparse_gaussian_keeps_so_many_values_per_output_on_average():
     kept = values != 0
     assert abs(kept.mean() - 10 / 200) <= 6 * np.sqrt(0.05 * 0.95 / values.size)
     assert_moments(values[kept], 0, 1)
+    assert not filled('type: "gaussian" sparse: 0').any()
 
 
 @pytest.mark.parametrize(("norm", "fan"), FANS)

@@ -14,7 +14,7 @@ from strict_arrays import StrictGpu
 
 import scaffe
 from scaffe import engines
-from scaffe.blob import Blob
+from scaffe.blob import Blob, Values
 from scaffe.compute import Compute
 from scaffe.engine import Engine
 from scaffe.engines.reference import Reference
@@ -156,6 +156,12 @@ def test_a_wrong_label_of_a_pixel_is_in_its_samples_row():
     labels.data[2, 0, 1] = 9
     with pytest.raises(LabelError, match="label 9 in row 2 is"):
         Reference().sound_labels(SimpleNamespace(name="loss"), labels, labels.array.reshape(-1) < 5, 5, None)
+
+
+def test_the_memory_of_values_is_that_of_their_array_and_none_has_none():
+    engine, array = Reference(), np.zeros((2, 3), np.float32)
+    assert engine.memory_of(Values(array)) == {array.ctypes.data: 24}
+    assert engine.memory_of(Values()) == {}
 
 
 def test_scratch_memory_of_a_name_is_used_in_turn_and_stays(net):

@@ -67,3 +67,14 @@ def test_the_selector_has_no_gradient_and_the_batch_is_not_divided():
     with pytest.raises(NetError, match="layer 'it'.*selector.*bottom 1"):
         it.backward(1)
     assert it.layer.mixes_samples(it.bottom)
+
+
+def test_a_gradient_that_is_forced_reaches_what_is_filtered_alone():
+    layers = [
+        {"type": "Input", "name": "in", "top": ["x", "s"], "input_param": {"shape": [{"dim": [3, 2]}, {"dim": [3]}]}},
+        {"type": "Filter", "name": "filter", "bottom": ["x", "s"], "top": ["y"]},
+    ]
+    net = scaffe.Net(NetParameter(layer=layers, force_backward=True), scaffe.TRAIN)
+    net.forward(x=distinct(3, 2), s=[1, 0, 1])
+    net.backward(y=[[1, 2], [3, 4]])
+    np.testing.assert_array_equal(net.blobs["x"].diff, [[1, 2], [0, 0], [3, 4]])

@@ -92,3 +92,12 @@ def test_a_forked_child_leaves_its_parents_lock(tmp_path: Path, monkeypatch) -> 
         child.setattr(os, "getpid", lambda: -1)
         lock.release()
     assert path.exists()
+
+
+def test_a_lock_that_is_held_is_not_taken_again_unless_its_file_was_removed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    lock = FileLock(str(path))
+    assert [lock.take(), lock.take()] == [True, False]
+    path.unlink()
+    assert [lock.take(), lock.take()] == [True, False]
+    lock.release()

@@ -100,6 +100,13 @@ def test_pooling_with_any_padding(kind, include, ceil, pads):
             assert worst < CLOSE
 
 
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize(("axes", "layer"), [([2, 3], "Pooling"), ([1], "Reduction"), ([1, 3], "Reduction")])
+def test_a_mean_over_pixels_is_a_pooling_and_one_over_other_axes_a_reduction(axes, layer, keepdims):
+    worst, net = compare(model([node("ReduceMean", axes=axes, keepdims=keepdims)]))
+    assert worst < CLOSE and layer in {one.type for one in net.layers}
+
+
 @pytest.mark.parametrize(
     "part", [(), (1,), (6,), (5, 6), (3, 1, 1), (1, 3, 1, 1), (3, 1, 6), (2, 1, 1, 6), (2, 3, 5, 6)]
 )

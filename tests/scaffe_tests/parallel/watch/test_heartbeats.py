@@ -8,6 +8,7 @@ import time
 from array import array
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import nets
 import pytest
@@ -41,6 +42,7 @@ from scaffe.monitor.record import (
     unpacked,
 )  # fmt: skip
 from scaffe.monitor.watching import Watching
+from scaffe.parallel.watch import heartbeats
 from scaffe.parallel.watch.datagrams import DIGEST_BYTES, LAST, TOKEN_BYTES, Datagrams, ForeignError, Peer, pack, unpack
 from scaffe.parallel.watch.heartbeats import Heartbeats
 from scaffe.parallel.watch.report import MOST_LINES, LayerNames, report
@@ -325,6 +327,18 @@ def test_all_other_ranks_looks_are_counted_since_the_last_time() -> None:
     for looks, ran in (((1, 1, 0), {1: 1}), ((5, 4, 2), {1: 3}), ((5, 4, 4), {1: 0, 2: 2})):
         watch.rows = [memoryview(array("q", (0, 0, 0, packed(one, 0, 0, -1, 0), 0, 0))) for one in looks]
         assert watch._ran_since() == ran
+
+
+def test_a_watch_counts_its_looks_once_in_a_quarter_of_the_stall_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, counts = Heartbeats.__new__(Heartbeats), []
+    watch.rank, watch.rows, watch._every = 0, [memoryview(bytearray(2 * NBYTES)).cast("q")], PATIENCE / 4
+    watch._counted = watch._looks = 0
+    for seconds in (0, 1, 14, 15, 16, 29, 30):
+        clock = SimpleNamespace(monotonic_ns=lambda now=NOW + seconds * S: now)
+        monkeypatch.setattr(heartbeats, "time", clock)
+        watch._beat()
+        counts.append(unpacked(watch.rows[0][-len(WORDS) :])[0])
+    assert counts == [1, 1, 1, 2, 2, 2, 3]
 
 
 def test_what_is_not_this_jobs_datagram_is_refused() -> None:

@@ -25,6 +25,10 @@ def test_the_thread_with_most_units_counts(x: int, slowest: int) -> None:
     assert LayerCost("conv", 7.0, units=7).load(1.0, x, QUIET).seconds == pytest.approx(slowest)
 
 
+def test_one_unit_is_not_divided() -> None:
+    assert LayerCost("conv", 8.0, units=8).load(1 / 8, 4, QUIET).seconds == pytest.approx(1.0)
+
+
 def test_a_serial_part_is_not_divided() -> None:
     assert LayerCost("conv", 10.0, units=8, serial=0.3).load(1.0, 4, QUIET).seconds == pytest.approx(3 + 7 / 4)
 
