@@ -18,7 +18,6 @@ from scaffe.parallel.aggregate import nothing
 from scaffe.parallel.buckets import Bucket, suited_bytes
 from scaffe.parallel.instances.instance_nets import InstanceNets
 from scaffe.parallel.instances.team import Team
-from scaffe.parallel.owners import SLICES, SPREAD
 from scaffe.parallel.residuals import NoResiduals, Residuals
 from scaffe.parallel.rounded import RoundedParameters
 from scaffe.parallel.run import Run
@@ -59,8 +58,6 @@ def make_workflow(
             residuals=residuals,
         )  # fmt: skip
         return Alone(parts)
-    if run.owners == SLICES and not net.engine.in_host_memory:
-        raise ScaffeError(f"--owners {SLICES} on a GPU: the CPU alone has it; give --owners {SPREAD}, or leave it out")
     if run.numbers and not net.engine.in_host_memory:
         raise ScaffeError(f"--gradient-numbers {run.gradient_numbers} on a GPU: the CPU alone has it; leave it out")
     nbytes = _bucket_bytes(run, world, comm, net)

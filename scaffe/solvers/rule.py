@@ -154,11 +154,15 @@ class Rule:
         if not self.clips:
             return
         mine = [self.packed.diff[part] for part in self.owned.ranges]
-        (square,) = join(np.array([sum(norm_of(part) ** 2 for part in mine)]))
+        (square,) = join(np.array([self.square_of(mine)]))
         limit, norm = self.param.clip_gradients, sqrt(square)
         if norm > limit:
             for part in mine:
                 part *= np.float32(limit / norm)
+
+    def square_of(self, arrays: Arrays) -> float:
+        """Return the sum of the squares of all elements of flat arrays."""
+        return sum(norm_of(array) ** 2 for array in arrays)
 
     def update(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None = None) -> None:
         """Update the parameters `indices`: turn their gradients into updates and subtract them from the values.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from scaffe.blob import on_host
 from scaffe.blobs.packed import PackedParameters, ParameterBlob
 from scaffe.devices.gpu import Late
 from scaffe.engines.cuda.launcher import Launcher
@@ -37,6 +38,8 @@ class Pieces:
         self.count, self.part = len(owners), part
         self.elements = [sum(end - begin for begin, end in pieces) for pieces in cut]  # of each of the parameters
         self.squares: list[Any] | None = None  # the sum of squares of each piece, for rules that need norms
+        self.are_whole = self.elements == [slices[i].stop - slices[i].start for i in indices]
+        self.numbers = np.array(owners, np.intp)
         self.owners, self.wanted, self.firsts = (xp.asarray(np.array(t, np.int32)) for t in (owners, indices, firsts))
         self.begins, self.ends = (xp.asarray(np.array(t, np.int64)) for t in (begins, ends))
 
@@ -61,7 +64,7 @@ class CudaRule(Rule):
         self._rates = self.table([p.rate for p in parameters])
         self._decays = self.table([param.weight_decay * p.decay for p in parameters])
         self._ratios: Any = NONE
-        self._squares: Any = None
+        self._sums: Any = None
         self._factor: Any = None
         self._pieces: dict[tuple[tuple[int, ...], int, int], Pieces] = {}
         self._measured = tuple(i for i, parameter in enumerate(parameters) if parameter.statistic)
@@ -77,12 +80,19 @@ class CudaRule(Rule):
         if not self.clips:
             return
         diff, xp = self.packed.diff, self.engine.gpu.xp
-        if self._squares is None:
-            self._squares, self._factor = xp.zeros(PARTS, np.float64), xp.zeros((), np.float32)
-        limit, parts = np.float64(self.param.clip_gradients), self._squares.size
-        self.engine.launch("solvers", "squares", (parts,), np.int64(diff.size), diff, self._squares)
-        self.engine.launch("solvers", "clip_factor", (1,), self._squares, parts, limit, self._factor)
+        if self._sums is None:
+            self._sums, self._factor = xp.zeros(PARTS, np.float64), xp.zeros((), np.float32)
+        limit, parts = np.float64(self.param.clip_gradients), self._sums.size
+        self.engine.launch("solvers", "squares", (parts,), np.int64(diff.size), diff, self._sums)
+        self.engine.launch("solvers", "clip_factor", (1,), self._sums, parts, limit, self._factor)
         self.engine.over("solvers", "clip", diff.size, diff, self._factor)
+
+    def square_of(self, arrays: Sequence[Any]) -> float:
+        """Return the sum of the squares of all elements; the host waits once."""
+        sums = self.engine.gpu.xp.zeros((len(arrays), PARTS), np.float64)
+        for k, array in enumerate(arrays):
+            self.engine.launch("solvers", "squares", (PARTS,), np.int64(array.size), array, sums[k])
+        return float(on_host(sums).sum())
 
     def look(self) -> None:
         """Check the statistics for finite values, and start the copy of what all checks found to the host."""
@@ -130,20 +140,13 @@ class CudaRule(Rule):
     def launch(self, pieces: Pieces, rate: float, iteration: int) -> None:
         """Launch the update of these pieces."""
         p = self.param
-        history = [*self._histories(pieces), NONE][:2]
+        ahead = np.int64(pieces.part.start - self.owned.place(pieces.part).start)
+        history = *[*self.history, NONE][:2], ahead
         tables = pieces.begins, pieces.ends, self._rates, self._decays, self._ratios, pieces.owners, self._found
         momentum2 = p.rms_decay if self.kind == "RMSProp" else p.momentum2
         numbers = np.float64(rate), np.float64(self.scale(iteration)), *self._floats(p.momentum, momentum2, p.delta)
         arguments = self._data, self._diff, *history, *tables, *numbers, int(p.regularization_type == "L1")
         self.engine.launch("solvers", f"update_{self.kernel}", (pieces.count,), *arguments)
-
-    def _histories(self, pieces: Pieces) -> list[Any]:
-        """Return the history as the kernel counts its elements: as those of the packed arrays."""
-        if self.owned.count == self._data.size:
-            return self.history
-        ahead = pieces.part.start - self.owned.place(pieces.part).start
-        arrays: list[Any] = self.history
-        return [np.uint64(flat.data.ptr - flat.itemsize * ahead) for flat in arrays]
 
     @property
     def kernel(self) -> str:
@@ -205,19 +208,49 @@ class CudaAdam(CudaRule, adam.Adam):
 
 
 class CudaLARS(VelocityRule, lars.LARS):
-    """LARS: two launches for the norms, which stay on the device, then the update of SGD."""
+    """LARS: two launches for the norms, which stay on the device, then the update of SGD.
+
+    The norms of parameters of which ranks have slices are joined on the host.
+    """
+
+    def join_norms(self, join: Callable[[np.ndarray], np.ndarray]) -> None:
+        sgd.SGD.join_norms(self, join)
+        squares, count = np.zeros((2, len(self.packed.parameters))), len(self.packed.parameters)
+        for i in range(count):
+            self.packed.settle(i)
+        mine = [self._cut_up(self._within_part(part), part) for part in self.owned.ranges]
+        measured = [self._measure(pieces) for pieces in mine]
+        for pieces, both in zip(mine, measured, strict=True):
+            for sums, found in zip(squares, both, strict=True):
+                np.add.at(sums, pieces.numbers, on_host(found))
+        self._squares = join(squares.reshape(-1)).reshape(2, -1)
+        self._ratios = self.table([self.param.lars_trust * self._ratio(i) for i in range(count)])
+
+    def _within_part(self, part: slice) -> tuple[int, ...]:
+        """Return the parameters that have elements in a part of the packed arrays."""
+        slices = enumerate(self.packed.slices)
+        return tuple(i for i, one in slices if one.start < part.stop and part.start < one.stop)
+
+    def _norms(self, i: int) -> tuple[float, float]:
+        data, diff = np.sqrt(self._squares[:, i])
+        return float(data), float(diff)
 
     def prepare(self, pieces: Pieces) -> None:
+        if not pieces.are_whole:  # `join_norms` has found their ratios
+            return
         if self._ratios is NONE:
             self._ratios = self.table([0.0] * len(self.packed.parameters))
+        tables = *self._measure(pieces), pieces.wanted, pieces.firsts, self._decays, self._ratios
+        numbers = *self._floats(), np.float64(self.param.lars_trust)
+        self.engine.launch("solvers", "lars_ratios", (pieces.wanted.size,), *tables, *numbers)
+
+    def _measure(self, pieces: Pieces) -> list[Any]:
+        """Return the sums of the squares of the values, and of the gradients, of each piece."""
         if pieces.squares is None:
             pieces.squares = [self.table([0.0] * pieces.count) for _ in range(2)]
-        launch, squares = self.engine.launch, pieces.squares
-        arguments = self._data, self._diff, pieces.begins, pieces.ends, *squares
-        launch("solvers", "lars_squares", (pieces.count,), *arguments)
-        tables = *squares, pieces.wanted, pieces.firsts, self._decays, self._ratios
-        numbers = *self._floats(), np.float64(self.param.lars_trust)
-        launch("solvers", "lars_ratios", (pieces.wanted.size,), *tables, *numbers)
+        arguments = self._data, self._diff, pieces.begins, pieces.ends, *pieces.squares
+        self.engine.launch("solvers", "lars_squares", (pieces.count,), *arguments)
+        return pieces.squares
 
 
 for _rule in (CudaSGD, CudaNesterov, CudaAdaGrad, CudaRMSProp, CudaAdaDelta, CudaAdam, CudaLARS):

@@ -336,7 +336,8 @@ def updates():
     """An update reads and writes values and histories; it reads gradients, and writes all but SGD's."""
     pieces = {"begins": [0, 901], "ends": [901, 2003], "owners": [0, 1]}
     of_parameters = {"rates": [1, 1], "decays": [0.1, 0.1], "ratios": [1, 1], "faulty": 1}
-    numbers = {"rate": 0.1, "scale": 1, "normalise": 1, "momentum": 0.9, "momentum2": 0.9, "delta": 1e-8, "l1": 0}
+    numbers = {"rate": 0.1, "scale": 1, "normalise": 1, "momentum": 0.9, "momentum2": 0.9, "delta": 1e-8}
+    numbers |= {"l1": 0, "ahead": 0}
     size, small = 2003, "begins ends owners rates decays ratios faulty"
     for rule in ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"):
         histories = "first second" if rule in ("AdaDelta", "Adam") else "first"

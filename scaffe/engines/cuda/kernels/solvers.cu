@@ -123,12 +123,14 @@ __device__ void update(const Given& at, const Numbers& n) {
   if (!fine) tell(at.faulty, i);
 }
 
+// The histories begin `ahead` elements after the packed arrays: they hold what this rank owns alone.
 #define UPDATE(Rule)                                                                                                  \
-  KERNEL update_##Rule(float* data, float* diff, float* first, float* second, const Index* begins, const Index* ends, \
-                       const double* rates, const double* decays, const double* ratios, const int* owners,           \
-                       double* faulty, double rate, double scale, float normalise, float momentum, float momentum2,  \
-                       float delta, int l1) {                                                                         \
-    Given at = {data, diff, first, second, begins, ends, rates, decays, ratios, owners, faulty};                     \
+  KERNEL update_##Rule(float* data, float* diff, float* first, float* second, Index ahead, const Index* begins,       \
+                       const Index* ends, const double* rates, const double* decays, const double* ratios,            \
+                       const int* owners, double* faulty, double rate, double scale, float normalise, float momentum, \
+                       float momentum2, float delta, int l1) {                                                        \
+    Given at = {data, diff, first - ahead, second ? second - ahead : second, begins, ends, rates, decays, ratios,     \
+                owners, faulty};                                                                                      \
     Numbers n = {rate, scale, normalise, momentum, momentum2, delta, l1};                                            \
     update<Rule>(at, n);                                                                                             \
   }
