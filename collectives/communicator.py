@@ -35,7 +35,7 @@ from collectives.progress import PROGRESS
 from collectives.revocable import Revocable
 from collectives.schedules.algorithms import LEADERS, OTHERS, Choice, check_algorithm
 from collectives.supernodes import Supernodes, describe_crossing, find_supernodes
-from collectives.tuning.table import Shape
+from collectives.tuning.table import HOST, Shape
 from collectives.verb_methods import VerbMethods
 
 if TYPE_CHECKING:
@@ -260,7 +260,8 @@ class Communicator(VerbMethods, Revocable):
         assert checked is not None
         call = checked.call
         if plan is None:
-            choice = self._on_rank_0(lambda: self._choice(call, shared))
+            memory = HOST if call.memory == HOST else self.device_plans.memory
+            choice = self._on_rank_0(lambda: self._choice(call, shared, memory))
             plan = self._plans[call, checked.number] = self._maker.make(call, choice)
             plan.line = self._line
         return plan
@@ -349,19 +350,28 @@ class Communicator(VerbMethods, Revocable):
             raise received[1]
         return received[0]
 
-    def _choice(self, call: Call, shared: bool) -> Choice:
-        """Return the algorithm of a call: the one it names, or the table's."""
+    def _choice(self, call: Call, shared: bool, memory: str) -> Choice:
+        """Return the algorithm of a call: the one it names, or the table's for that memory."""
         if not call.verb.is_scheduled:
             return Choice("mpi")
         if call.algorithm != "auto":
             return Choice(call.algorithm, call.chunk_bytes)
-        choice = self._choose(call.what, call.nbytes, shared or call.memory == "device")
+        if memory != HOST:
+            return self._for_devices(call, memory)
+        choice = self._choose(call.what, call.nbytes, shared)
         if call.numbers and (choice.algorithm in OTHERS or choice.algorithm.startswith(LEADERS)):
             return Choice(tuning.instead(call.what, call.nbytes))
         if choice.algorithm == "mpi" and call.nbytes and (call.staged or call.is_half_sum):
             one_node = self.shape.nodes == 1 and (shared or self.has_peers)
             return Choice("slices" if one_node else tuning.instead(call.what, call.nbytes))
         return choice
+
+    def _for_devices(self, call: Call, memory: str) -> Choice:
+        """Return what rank 0's table says of device arrays, "auto" where it has nothing that suits them."""
+        assert self.table is not None
+        choice = self.table.choose(call.what, self.shape, True, call.nbytes, memory)
+        is_bad = choice.algorithm == "mpi" and (call.staged or call.is_half_sum)
+        return Choice("auto") if is_bad else choice
 
     def _choose(self, what: str, nbytes: int, shared: bool) -> Choice:
         """Return what rank 0's table says, as far as these processes can do it."""

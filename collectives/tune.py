@@ -1,6 +1,6 @@
 """Tuning of this machine: measure what is best at each size, and write the table that "auto" reads.
 
-    mpirun -n P python -m collectives.tune --out table.json [--ops reduce,bcast] [-m MIN:MAX] [--seconds N]
+    mpirun -n P python -m collectives.tune --out table.json [--ops reduce,bcast] [-m MIN:MAX] [--seconds N] [--device]
     python -m collectives.tune --from-model ethernet infiniband --out table.json
 
 An existing table keeps its rows for other shapes of the job and other operations. All communicators follow the table
@@ -17,26 +17,29 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collectives import tuning
+from collectives.arguments import attempt, on_device
 from collectives.command import run
 from collectives.errors import ArgumentError, CollectiveError
+from collectives.execution.device import cuda
+from collectives.execution.device.choice import NCCL
 from collectives.model.predicting import parse_bytes
 from collectives.schedules.algorithms import every_name
 from collectives.tuning import choosing
 from collectives.tuning.choosing import LIBRARY, Candidate, Seconds
 from collectives.tuning.modelled import model_rows
-from collectives.tuning.table import Row, Table
+from collectives.tuning.table import HOST, Row, Table
 from collectives.verbs import SCHEDULED, arrays_of
 
 if TYPE_CHECKING:
     from collectives.communicator import Communicator
 
 OPS = tuple(SCHEDULED)
-MEMORY = {"shared": (True,), "foreign": (False,), "both": (True, False)}
+MEMORY = {"shared": (True,), "foreign": (False,), "both": (True, False), "device": (True,)}
 BUSY = 0.5  # runnable processes per core, before ours begin, above which the machine counts as busy
 SHORT = 1 << 16  # bytes
 TIMING, MOST_CALLS = 20e-3, 50  # the least seconds of one timing, and its most calls
@@ -70,6 +73,9 @@ def parser() -> argparse.ArgumentParser:
         ("both", "both kinds (default)"),
     ):
         memory.add_argument(f"--{name}", dest="memory", action="store_const", const=name, help=text)
+    memory.add_argument(
+        "-d", "--device", dest="memory", action="store_const", const="device", help="arrays on GPUs, with NCCL's too"
+    )
     made.add_argument(
         "--from-model", nargs="+", metavar="CLUSTER", help="predict by the model instead of measuring; needs no MPI"
     )
@@ -89,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     world = Communicator(MPI.COMM_WORLD, table=Table([], "no table"))
     try:
         _check(world, options)
+        if options.memory == "device":
+            world.agree({}, attempt(lambda: cuda.take(world.node.rank))[1])
         measured = TuningRun(world, options).run()
         _on_root(world, partial(_write, options.out, measured))
     except CollectiveError as error:
@@ -156,6 +164,7 @@ class TuningRun:
         self.sizes = sizes(least, most, options.step)
         self.say: Callable[[str], None] = partial(print, flush=True) if world.rank == 0 else lambda _: None
         self.end = time.monotonic() + options.seconds
+        self.plans = world.device_plans if options.memory == "device" else None
         self.work = sum(map(_weight, self.sizes)) * len(options.ops) * len(MEMORY[options.memory])
 
     def run(self) -> list[Row]:
@@ -167,17 +176,33 @@ class TuningRun:
             self.say(f"warning: this machine is busy (load {others:.1f}); the table will not suit an idle one")
         self.say(f"{'op':<10}{'memory':<9}{'bytes':>10}{'mpi, us':>11}{'best, us':>11}{'/ mpi':>7}  chosen")
         for shared in MEMORY[self.options.memory]:
-            make = self.world.empty if shared else np.zeros
-            send, recv = (make(self.sizes[-1] // 4, np.float32) for _ in range(2))
+            send, recv = (self._array(shared) for _ in range(2))
+            memory = HOST if self.plans is None else self.plans.memory
             for op in self.options.ops:
                 timed = self._sizes(op, shared, send, recv)
-                found += choosing.rows(op, self.world.shape, shared, timed, source)
+                found += choosing.rows(op, self.world.shape, shared, timed, source, memory)
         return found
+
+    def _array(self, shared: bool) -> Any:
+        """Return an array of the most bytes in the memory to measure. Collective."""
+        count = self.sizes[-1] // 4
+        if self.plans is not None:
+            return self.world.empty(count, device="cuda")
+        return self.world.empty(count) if shared else np.zeros(count, np.float32)
+
+    def _names(self, op: str, shared: bool) -> list[str]:
+        """Return the algorithms to time."""
+        shape, plans = self.world.shape, self.plans
+        if self.options.algorithms:
+            return list(self.options.algorithms)
+        if plans is None:
+            return choosing.algorithms(op, shape, shared or self.world.has_peers)
+        names = choosing.algorithms(op, shape, plans.reaches(shape.nodes))
+        return names if plans.why_no_nccl else [NCCL, *names]
 
     def _sizes(self, op: str, shared: bool, send: np.ndarray, recv: np.ndarray) -> dict[int, Seconds]:
         """Return the seconds of the good candidates at each size; those good at the size before are timed first."""
-        reaches = shared or self.world.has_peers
-        names = self.options.algorithms or choosing.algorithms(op, self.world.shape, reaches)
+        names = self._names(op, shared)
         found: dict[int, Seconds] = {}
         seconds: Seconds = {}
         choice = LIBRARY
@@ -204,7 +229,8 @@ class TuningRun:
 
     def _report(self, op: str, shared: bool, nbytes: int, seconds: Seconds, choice: Candidate) -> None:
         """Print a size's line."""
-        memory, library, best = "shared" if shared else "foreign", seconds[LIBRARY], seconds[choice]
+        memory = "device" if self.plans else "shared" if shared else "foreign"
+        library, best = seconds[LIBRARY], seconds[choice]
         numbers = f"{1e6 * library:11.1f}{1e6 * best:11.1f}{best / library:7.2f}"
         self.say(f"{op:<10}{memory:<9}{nbytes:>10}{numbers}  {choice}")
 
@@ -235,8 +261,18 @@ class Clock:
             self.world.plan(
                 self.op, self.send, self.recv, algorithm=candidate.algorithm, chunk_bytes=candidate.chunk_bytes
             ).run()
+            wait_for_device(self.world, self.send)
             spent[i] = time.perf_counter() - start
         return float(np.min(np.max(comm.allgather(spent), axis=0)))
+
+
+def wait_for_device(world: Communicator, array: Any) -> None:
+    """Wait for the work on the caller's stream, where an array is on a device."""
+    if on_device(array):
+        device = world.device_plans.device
+        done = device.event()
+        done.record(device.current())
+        done.Wait()
 
 
 def _weight(nbytes: int) -> float:

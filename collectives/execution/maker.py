@@ -12,6 +12,7 @@ from collectives.codecs import CodecTransport
 from collectives.errors import AlgorithmError
 from collectives.execution.device.choice import DEVICE_CHUNK, INSTEAD, NCCL, DevicePlans
 from collectives.execution.device.nccl import NcclCommunicators
+from collectives.execution.device.plans import node_slices
 from collectives.execution.execute import AHEAD, IN_FLIGHT, InFlight
 from collectives.execution.library import LibraryPlan
 from collectives.execution.node import NodeComm
@@ -162,32 +163,41 @@ class PlanMaker:
         op = call.operation()
         if op is not None and op.name not in OPERATIONS:
             raise AlgorithmError(f"device arrays have no {op.name}; they have {' '.join(OPERATIONS)}")
-        choice = plans.choose(call.what, choice, self.nodes, dtype, call.elements)
+        choice = plans.choose(call.what, choice, self.nodes, self.ranks, dtype, call.elements)
+        parts = [[block_of(k, bounds)] for bounds in self._block_bounds(call) for k in range(self.comm.size)]
         if choice.algorithm == "mpi":
             return plans.library(LibraryPlan(self.comm, call.what, op, call.root, dtype))
         if choice.algorithm == "slices":
-            return plans.slices(call.what, op, call.root)
+            return plans.slices(call.what, op, call.root, parts)
         if choice.algorithm == NCCL:
-            return plans.nccl(call.what, op, call.root)
+            return plans.nccl(call.what, op, call.root, parts)
         chunk = call.chunk_bytes or choice.chunk_bytes or DEVICE_CHUNK
         if choice.algorithm.startswith(LEADERS):
             return self._device_leaders(call, choice.algorithm.removeprefix(LEADERS), chunk, op)
         given = (call, choice.algorithm, chunk, op, call.root, self.comm, self.group)
         return self._scheduled(*given, transport=plans.transport())
 
+    def _block_bounds(self, call: Call) -> list[tuple[int, ...]]:
+        """Return the bounds of the ranks' blocks, none for a collective without blocks."""
+        return [call.bounds(self.comm.size)] if call.verb.has_blocks else []
+
     def _device_leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
-        """Return the plan in which one rank of each node exchanges its device's array between the nodes."""
-        root, cross, plans = self._root(call, name), self._crossing(), self.device_plans
-        between: Plan | None = None
+        """Return the plan in which each rank of a node carries its part of the device array between the nodes."""
+        root, cross, plans, local = self._root(call, name), self._crossing(), self.device_plans, self.local
         if name == "mpi" and call.is_half_sum:
             name = INSTEAD[call.what]
-        if self.local.rank == root.local:
-            inner, group = op and op._replace(divided=False), self.group.of_nodes()
-            given = (call, name, chunk_bytes, inner, root.node, cross, group)
-            between = self._scheduled(*given, transport=plans.transport())
-            if isinstance(between, LibraryPlan):
-                between = plans.library(between)
-        return plans.leaders(call.what, op, root.local, between)
+        block, parts = None, node_slices(call.elements, local.size)
+        for bounds in self._block_bounds(call):
+            block = block_of(self.comm.rank, bounds)
+            parts = [[block_of(rank, bounds) for rank in self._with_number(k)] for k in range(local.size)]
+        lengths = tuple(stop - start for start, stop in parts[local.rank])
+        among = call._replace(elements=sum(lengths), counts=lengths if block else ())
+        inner = op and op._replace(divided=False)
+        given = (among, name, chunk_bytes, inner, root.node, cross, self.group.of_nodes())
+        between = self._scheduled(*given, transport=plans.transport())
+        if isinstance(between, LibraryPlan):
+            between = plans.library(between)
+        return plans.leaders(call.what, op, root, cross.rank, parts, between, block)
 
     def _scheduled(
         self,

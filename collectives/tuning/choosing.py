@@ -11,8 +11,8 @@ from statistics import median
 from typing import NamedTuple
 
 from collectives.schedules import registry
-from collectives.schedules.algorithms import LEADERS
-from collectives.tuning.table import Row, Shape
+from collectives.schedules.algorithms import LEADERS, OTHERS
+from collectives.tuning.table import HOST, Row, Shape
 
 FAR = 1.5  # candidates that take this many times longer than the best are timed once
 GAIN = 0.95  # the fraction of the MPI library's time, or of the last choice's, below which a candidate replaces it
@@ -58,7 +58,7 @@ def candidates(names: Iterable[str], chunks: Sequence[int] | None, nbytes: int) 
     found: list[Candidate] = []
     for name in names:
         plain = name.removeprefix(LEADERS)
-        if plain in ("mpi", "slices"):
+        if plain in OTHERS:
             found.append(Candidate(name))
         else:
             sizes = chunks or registry.find(plain).chunk_bytes
@@ -108,9 +108,12 @@ def decide(seconds: Seconds, nbytes: int, before: Candidate = LIBRARY) -> Candid
     return before if stays else best
 
 
-def rows(op: str, shape: Shape, shared: bool, found: Mapping[int, Seconds], source: str) -> list[Row]:
+def rows(
+    op: str, shape: Shape, shared: bool, found: Mapping[int, Seconds], source: str, memory: str = HOST
+) -> list[Row]:
     """Return a row for each size in `found` at which the choice changes; below them the MPI library's."""
-    made = [Row(op, shape.nodes, shape.ranks, shared, 0, LIBRARY.algorithm, network=shape.network, source=source)]
+    given = op, shape.nodes, shape.ranks, shared, 0, LIBRARY.algorithm
+    made = [Row(*given, network=shape.network, source=source, memory=memory)]
     before = LIBRARY
     for nbytes, seconds in sorted(found.items()):
         choice = decide(seconds, nbytes, before)

@@ -23,6 +23,7 @@ from collectives.verbs import SCHEDULED
 SHIPPED = Path(__file__).parent / "tables" / "shipped.json"
 DEVICES = Path("/sys/class/infiniband")
 TCP, FABRIC = "tcp", "fabric"
+HOST = "host"  # memory
 TREES, EXCHANGES = ("binomial", "chain"), ("halving", "ring")  # for short and for long messages
 LARGE = 1 << 18  # bytes from which on the second of these replaces what the MPI library can't do
 DEVICE = "is a device or a pipe; name a file"
@@ -44,9 +45,10 @@ class Shape(NamedTuple):
 class Row:
     """From `from_bytes` bytes on, the best algorithm for a collective, a shape and a kind of memory.
 
-    `shared`: in windows. No `network` means any. `seconds`, `library_seconds` and `next_seconds` are the times at
-    `from_bytes` of this algorithm, the MPI library and the next best, 0 where unknown; `source` says where they are
-    from.
+    `memory`: "host", "device" where MPI takes device pointers, "device through host" where it takes copies. `shared`:
+    host arrays in windows; device arrays always are. No `network` means any. `seconds`, `library_seconds` and
+    `next_seconds` are the times at `from_bytes` of this algorithm, the MPI library and the next best, 0 where unknown;
+    `source` says where they are from.
     """
 
     op: str
@@ -62,11 +64,12 @@ class Row:
     next_best: str = ""
     next_seconds: float = 0.0
     source: str = ""
+    memory: str = HOST
 
     @property
-    def place(self) -> tuple[str, int, int, bool, str]:
+    def place(self) -> tuple[str, int, int, bool, str, str]:
         """Return what the row is for, without the bytes."""
-        return self.op, self.nodes, self.ranks, self.shared, self.network
+        return self.op, self.nodes, self.ranks, self.shared, self.network, self.memory
 
     def why(self, table: str) -> str:
         """Return in words the place of the row, and what it rests on."""
@@ -87,9 +90,14 @@ class Table:
     def __init__(self, rows: Sequence[Row], source: str):
         self.rows, self.source = list(rows), source
 
-    def choose(self, op: str, shape: Shape, shared: bool, nbytes: int) -> Choice:
-        """Return the choice for `nbytes` bytes; the MPI library's own collective where no row fits."""
-        nearest = self._nearest(op, shape, shared)
+    def choose(self, op: str, shape: Shape, shared: bool, nbytes: int, memory: str = HOST) -> Choice:
+        """Return the choice for `nbytes` bytes; the MPI library's own collective where no row fits.
+
+        Where no row is for a device's memory, it is "auto": what suits the devices.
+        """
+        nearest = self._nearest(op, shape, shared, memory)
+        if not nearest and memory != HOST:
+            return Choice("auto", why=f"{self.source} has no row for {memory} on {shape}")
         if not nearest:
             return Choice("mpi", why=f"{self.source} has no row for {shape}")
         rows = [row for row in nearest if row.from_bytes <= nbytes]
@@ -98,21 +106,21 @@ class Table:
         row = max(rows, key=lambda row: row.from_bytes)
         return Choice(row.algorithm, row.chunk_bytes, row.why(self.source))
 
-    def line(self, op: str, shape: Shape, shared: bool) -> tuple[float, float] | None:
+    def line(self, op: str, shape: Shape, shared: bool, memory: str = HOST) -> tuple[float, float] | None:
         """Return the seconds per message and per byte in the nearest shape's rows, or None.
 
         At least two rows must have times; those of the shortest and of the longest message count.
         """
-        timed = [row for row in self._nearest(op, shape, shared) if row.seconds]
+        timed = [row for row in self._nearest(op, shape, shared, memory) if row.seconds]
         if len(timed) < 2:
             return None
         first, *_, last = sorted(timed, key=lambda row: row.from_bytes)
         beta = (last.seconds - first.seconds) / (last.from_bytes - first.from_bytes)
         return (max(0.0, first.seconds - beta * first.from_bytes), beta) if beta > 0 else None
 
-    def _nearest(self, op: str, shape: Shape, shared: bool) -> list[Row]:
+    def _nearest(self, op: str, shape: Shape, shared: bool, memory: str = HOST) -> list[Row]:
         """Return the rows of the most similar shape."""
-        known = [row for row in self.rows if (row.op, row.shared) == (op, shared)]
+        known = [row for row in self.rows if (row.op, row.shared, row.memory) == (op, shared, memory)]
         known = [row for row in known if (row.nodes > 1) == (shape.nodes > 1) and (row.ranks > 1) == (shape.ranks > 1)]
         known = [row for row in known if row.network in ("", shape.network)]
         nearest = min(known, key=lambda row: _distance(row, shape), default=None)

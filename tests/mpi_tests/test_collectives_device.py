@@ -7,16 +7,19 @@ import logging
 
 import numpy as np
 import pytest
-from device_arrays import compare, rows
+from device_arrays import compare, compare_blocks, rows, uneven
 from fake_device import FakeDevice
 from mpi4py import MPI
 
 from collectives import ArgumentError, Communicator, DisagreementError, Group, Staged
+from collectives.execution import maker
 from collectives.execution.device import aware
+from collectives.execution.device.nccl import NcclPlan
 from collectives.execution.device.plans import PeerPlan
 from collectives.execution.device.transports import SLOTS
 from collectives.execution.operations import OPERATIONS, TYPES
 from collectives.execution.plans import SchedulePlan
+from collectives.tuning import Row, Table
 
 pytestmark = pytest.mark.mpi
 COMM = MPI.COMM_WORLD
@@ -57,6 +60,17 @@ def check(comm, device, what, length, dtype, op="sum", **how):
 def test_every_algorithm_gives_numpys_numbers(on_device, what, algorithm):
     for length in (0, 2, 13, 500):
         check(*on_device, what, length, np.dtype("f4"), algorithm=algorithm, chunk_bytes=100)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "mpi", "slices", "nccl", "ring", "halving"])
+@pytest.mark.parametrize("what", ["reduce_scatter", "allgather"])
+def test_every_algorithm_gives_each_rank_its_block(on_device, what, algorithm):
+    comm, device = on_device
+    for length in (0, 2, 13, 500):
+        everyone = rows(comm.size, length, np.dtype("f4"))
+        for op in ("sum", "mean") if what == "reduce_scatter" else [""]:
+            given = comm, device, what, everyone, op, uneven(length, comm.size)
+            compare_blocks(*given, algorithm=algorithm, chunk_bytes=100)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -223,11 +237,41 @@ def test_between_nodes_schedules_take_the_place_of_leaders():
     comm.free()
 
 
-def test_slices_are_what_auto_takes_for_large_arrays_of_one_node():
-    comm, device = communicator("direct")
-    if comm.size > 1:
-        plan = comm.plan("allreduce", device.zeros((1 << 22,), np.dtype("f4")))
-        assert isinstance(plan, PeerPlan)
+@pytest.mark.parametrize("what", ["reduce", "allreduce", "reduce_scatter"])
+def test_auto_takes_what_joins_the_gpus_of_a_node(what):
+    for has_nccl in (True, False):
+        comm, device = communicator("direct")
+        device.has_nccl = has_nccl
+        if comm.size > 1:
+            plan = comm.plan(what, device.zeros((1 << 16,), np.dtype("f4")))
+            assert isinstance(plan, NcclPlan if has_nccl else PeerPlan)
+        comm.free()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_auto_follows_a_tables_rows_for_device_memory_alone():
+    rows_of = {"device": "cb-2", "device through host": "binomial", "host": "flat"}
+    made = [Row("reduce", 1, COMM.size, True, 0, name, 256, memory=memory) for memory, name in rows_of.items()]
+    for way, name in (("direct", "cb-2"), ("staged", "binomial")):
+        comm, device = communicator(way, table=Table(made, "a table"))
+        plan = comm.plan("reduce", device.zeros((1 << 10,), np.dtype("f4")), staged=True)
+        asked = comm.plan("reduce", device.zeros((1 << 10,), np.dtype("f4")), algorithm=name, chunk_bytes=256)
+        assert plan.schedule is asked.schedule
+        comm.free()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_without_a_row_schedules_take_a_devices_chunks(monkeypatch):
+    monkeypatch.setattr(maker, "DEVICE_CHUNK", 1 << 10)
+    comm, device = communicator("staged", group=Group.uniform(COMM.size))
+    device.has_nccl = False
+    plan = comm.plan("allreduce", device.zeros((1 << 12,), np.dtype("f4")))
+    assert (
+        plan.schedule
+        is comm.plan(
+            "allreduce", device.zeros((1 << 12,), np.dtype("f4")), algorithm="ring", chunk_bytes=1 << 10
+        ).schedule
+    )
     comm.free()
 
 

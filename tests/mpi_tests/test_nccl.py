@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from device_arrays import compare, rows
+from device_arrays import compare, compare_blocks, rows, uneven
 from fake_device import FakeDevice
 from fake_nccl import FakeGroup, NcclError
 from mpi4py import MPI
@@ -14,16 +14,18 @@ from collectives import AlgorithmError, CollectiveError, Communicator, Group, St
 from collectives.execution.device import aware, nccl
 from collectives.execution.device.hierarchy import HierarchyPlan
 from collectives.execution.device.nccl import NcclPlan
+from collectives.execution.device.plans import PeerPlan
 from collectives.execution.operations import TYPES
 
 pytestmark = pytest.mark.mpi(min_size=2)
 COMM = MPI.COMM_WORLD
 FLOAT = np.dtype("f4")
+BLOCKS = ("reduce_scatter", "allgather")
 
 
-def communicator(monkeypatch, shares=False, **how):
+def communicator(monkeypatch, shares=False, direct=False, **how):
     """Return a communicator over fake devices, of which all ranks share one or none do, and the device."""
-    monkeypatch.setenv(aware.VARIABLE, "0")
+    monkeypatch.setenv(aware.VARIABLE, str(int(direct)))
     monkeypatch.delenv(nccl.SHARING, raising=False)
     device = FakeDevice(seed=COMM.rank)
     device.identity = "the only one" if shares else f"{COMM.rank}"
@@ -151,17 +153,39 @@ def test_what_nccl_refuses_is_told_in_one_line(on_device, monkeypatch):
         on_device[0].allreduce(on_device[1].zeros((3,), FLOAT), algorithm="nccl")
 
 
+@pytest.mark.parametrize("op", ["sum", "mean", "max"])
+def test_blocks_of_any_length_go_in_a_group(on_device, op):
+    comm, device = on_device
+    for what in ("reduce_scatter", "allgather"):
+        everyone = rows(comm.size, 40, FLOAT)
+        compare_blocks(comm, device, what, everyone, op, uneven(40, comm.size), algorithm="nccl")
+    assert device.grouped == 0
+
+
 @pytest.mark.mpi(min_size=4)
 @pytest.mark.parametrize("shares", [False, True], ids=["nccl in the node", "mapped memory in the node"])
-@pytest.mark.parametrize("algorithm", ["leaders-chain", "leaders-mpi"])
-@pytest.mark.parametrize("what", ["reduce", "bcast", "allreduce"])
-def test_leaders_go_between_nodes(monkeypatch, shares, algorithm, what):
-    group = Group.uniform(COMM.size, 2)
-    comm, device = communicator(monkeypatch, shares=shares, group=group)
-    for op in ("sum", "mean"):
-        check(comm, device, what, op=op, algorithm=algorithm)
+@pytest.mark.parametrize("way", ["staged", "direct"])
+@pytest.mark.parametrize(
+    ("what", "algorithm"),
+    [
+        *((what, f"leaders-{name}") for what in ("reduce", "bcast") for name in ("chain", "mpi")),
+        *((what, f"leaders-{name}") for what in ("allreduce", *BLOCKS) for name in ("ring", "mpi")),
+    ],
+)
+def test_each_rank_carries_its_part_between_the_nodes(monkeypatch, shares, way, algorithm, what):
+    comm, device = communicator(monkeypatch, shares, way == "direct", group=Group.uniform(COMM.size, 2))
+    for length in (1, 40, 700):
+        for op in ("sum", "mean") if what not in ("bcast", "allgather") else [""]:
+            if what in BLOCKS:
+                everyone = rows(COMM.size, length, FLOAT)
+                counts = uneven(length, comm.size)
+                compare_blocks(comm, device, what, everyone, op, counts, algorithm=algorithm, chunk_bytes=64)
+            else:
+                check(comm, device, what, length, op=op or "sum", algorithm=algorithm)
     plan = comm.plan(what, device.zeros((3,), FLOAT), algorithm=algorithm)
-    assert isinstance(plan, HierarchyPlan) and isinstance(plan.parts[-1], NcclPlan) != shares or what == "reduce"
+    assert isinstance(plan, HierarchyPlan)
+    inside = [part for part in plan.parts if part is not plan.between]
+    assert all(isinstance(part, PeerPlan if shares else NcclPlan) for part in inside)
     comm.free()
 
 

@@ -1,9 +1,11 @@
 """Tuning over MPI: a table is measured, written, merged and followed; nonsense is told before anything is measured."""
 
 import pytest
+from fake_device import FakeDevice
 from mpi4py import MPI
 
 from collectives import Communicator, Group, tune, tuning
+from collectives.execution.device import aware, cuda
 
 pytestmark = pytest.mark.mpi(min_size=2)
 COMM = MPI.COMM_WORLD
@@ -40,6 +42,28 @@ def test_a_measured_table_is_followed_and_explained(folder, capsys):
     comm.reduce(array)
     assert not ROOT or (array == COMM.size).all()
     comm.free()
+
+
+def test_devices_have_rows_of_their_own_with_nccl_among_the_candidates(folder, capsys, monkeypatch):
+    device, timed = FakeDevice(seed=COMM.rank), set()
+    monkeypatch.setattr(cuda, "find", lambda: device)
+    monkeypatch.setattr(cuda, "take", lambda rank: None)
+    monkeypatch.setenv(aware.VARIABLE, "0")
+    clock = tune.Clock._time
+    monkeypatch.setattr(tune.Clock, "_time", lambda *given: timed.add(given[1].algorithm) or clock(*given))
+    out = folder / "table.json"
+    options = ["--device", "--ops", "allreduce,reduce_scatter", "--out", str(out), "-m", "4K:16K", "--seconds", "0.2"]
+    assert tune.main([*options, "--algorithms", "nccl,slices,ring", "--chunk-bytes", "4K"]) == 0
+    assert timed >= {"mpi", "nccl"} and not any(len(stream.work) for stream in device.streams[:1])
+    rows = tuning.load(out).rows
+    assert {(row.op, row.memory, row.shared) for row in rows} == {
+        (op, "device through host", True) for op in ("allreduce", "reduce_scatter")
+    }
+    text = capsys.readouterr().out
+    assert not ROOT or "allreduce device" in text
+    timed.clear()
+    assert tune.main(["--device", "--ops", "allreduce", "-m", "4K:4K", "--seconds", "0.1"]) == 0
+    assert "nccl" in timed
 
 
 def test_the_environment_names_the_table_that_auto_follows(folder, monkeypatch):

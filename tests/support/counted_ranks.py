@@ -36,6 +36,7 @@ class Counts:
         self.calls: list[Counter[str]] = [Counter() for _ in range(size)]
         self.messages, self.nbytes = np.zeros(size), np.zeros(size)
         self.near = np.zeros(size)  # messages of communicators within a node
+        self.sent: list[Counter[int]] = [Counter() for _ in range(size)]  # bytes of single messages, by their ranks
 
     def add(self, rank: int, what: str, messages: float, nbytes: float, is_near: bool) -> None:
         self.calls[rank][what] += bool(what)
@@ -66,6 +67,13 @@ class Meetings:
             if self.failed and len(found) < size:
                 raise RuntimeError("another rank has failed")
         return [found[k] for k in sorted(found)]
+
+    def post(self, key: Any, message: np.ndarray) -> None:
+        """Leave a message for a receive of the same key and number."""
+        with self.changed:
+            sent = self.brought["sent", key]
+            sent[len(sent)] = message
+            self.changed.notify_all()
 
     def fail(self) -> None:
         with self.changed:
@@ -144,7 +152,7 @@ class CountedComm(MPI.Intracomm):
 
     def Allgather(self, send: np.ndarray, recv: np.ndarray) -> None:  # type: ignore[override]
         self._count("allgather", ceil(log2(self.size)) if self.size > 1 else 0, send.nbytes * (self.size - 1))
-        recv[...] = np.concatenate(self._meet(send.copy()))
+        recv[...] = np.concatenate(self._meet(send.copy())).reshape(recv.shape)
 
     def Allgatherv(self, send: np.ndarray, recv: Any) -> None:  # type: ignore[override]
         self._count("allgather", ceil(log2(self.size)) if self.size > 1 else 0, recv[0].nbytes - send.nbytes)
@@ -162,6 +170,22 @@ class CountedComm(MPI.Intracomm):
     def shared(self, value: Any) -> list[Any]:
         """Return what all ranks bring, the objects themselves, uncounted: memory that they share."""
         return self._meet(value)
+
+    # Messages.
+
+    def Isend(self, message: Any, peer: int, tag: int = 0) -> Any:  # type: ignore[override]
+        """Leave a copy for the receiver. MPI's datatype beside an array is not looked at."""
+        array = flat(message)
+        self.counts.sent[self.me][self.members[peer]] += array.nbytes
+        self.meetings.post((self.key, self.members, self.rank, peer, tag), array.copy())
+        return SimpleNamespace(Wait=lambda: None, Test=lambda: True)
+
+    Issend = Isend  # type: ignore[assignment]
+
+    def Irecv(self, message: Any, peer: int, tag: int = 0) -> Any:  # type: ignore[override]
+        key = self.key, self.members, peer, self.rank, tag
+        self.made["received", key] += 1
+        return Receive(self.meetings, key, self.made["received", key] - 1, flat(message))
 
     # Communicators.
 
@@ -187,6 +211,31 @@ class CountedComm(MPI.Intracomm):
 
     def Free(self) -> None:
         """Do nothing."""
+
+
+def flat(message: Any) -> np.ndarray:
+    """Return the bytes of a message: of an array, of a stand-in's, or of a list that begins with one."""
+    array = message[0] if isinstance(message, list) else message
+    return getattr(array, "values", array).reshape(-1).view(np.uint8)
+
+
+class Receive:
+    """The request of one receive, in the order of their posting."""
+
+    def __init__(self, meetings: Meetings, key: Any, number: int, array: np.ndarray):
+        self.meetings, self.sent, self.number, self.array = meetings, meetings.brought["sent", key], number, array
+
+    def Test(self) -> bool:
+        with self.meetings.changed:
+            if self.number in self.sent:
+                self.array[...] = self.sent[self.number]
+        return self.number in self.sent
+
+    def Wait(self) -> None:
+        with self.meetings.changed:
+            if not self.meetings.changed.wait_for(lambda: self.number in self.sent or self.meetings.failed, 600):
+                raise RuntimeError("a message does not come")
+        self.Test()
 
 
 class Chosen:

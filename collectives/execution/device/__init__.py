@@ -7,9 +7,9 @@
 | kernels.py | its kernels, CUDA C++ |
 | transports.py | how an execution moves chunks: MPI takes device pointers, or chunks pass through pinned slots |
 | aware.py | whether the MPI library takes device pointers |
-| plans.py | plans without a schedule: slices of a node by CUDA IPC, and the library's own collective |
+| plans.py | plans without a schedule: slices and blocks of a node by CUDA IPC, and the library's own collective |
 | nccl.py | NCCL's collectives, and the order in which ranks launch them |
-| hierarchy.py | one of these inside nodes, a schedule between nodes |
+| hierarchy.py | one of these inside nodes, and each GPU's part by a schedule between nodes |
 | choice.py | which of them suits a call, and what replaces one that can't run |
 
 Only cuda.py and nccl.py know CUDA. The tests run the rest with a stand-in for the GPU, whose copies and kernels run

@@ -12,13 +12,14 @@ import numpy as np
 from collectives.execution.device.aware import takes_device_pointers
 from collectives.execution.device.hierarchy import HierarchyPlan
 from collectives.execution.device.nccl import SHARING, NcclCommunicators, NcclPlan, why_no_nccl
-from collectives.execution.device.plans import DeviceLibraryPlan, PeerPlan, why_no_peers
+from collectives.execution.device.plans import DeviceLibraryPlan, Parts, PeerPlan, why_no_peers
 from collectives.execution.device.transports import DirectTransport, StagedTransport
 from collectives.execution.library import LibraryPlan
+from collectives.execution.node_plans import Root
 from collectives.execution.operations import Operation
 from collectives.execution.plans import Plan
 from collectives.schedules.algorithms import Choice
-from collectives.verbs import SCHEDULED, VERBS
+from collectives.verbs import SCHEDULED, VERBS, Slice
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from collectives.execution.device.device import Device
 
 DEVICE_CHUNK = 1 << 20  # bytes: starting a kernel or a copy takes as long as copying some 100 KB
-NCCL = "nccl"
+AUTO, NCCL = "auto", "nccl"
+DEVICE, THROUGH_HOST = "device", "device through host"  # MPI takes device pointers, or copies in pinned memory
 INSTEAD = {
     name: "chain" if verb.has_root else "ring" for name, verb in SCHEDULED.items()
 }  # replaces what host memory alone has
@@ -67,23 +69,25 @@ class DevicePlans:
         inside = f"no CUDA IPC ({self.why_no_peers})" if self.why_no_peers else "CUDA IPC"
         return f"on {self.device.name}; {taken}; between ranks of a node: {inside}"
 
-    def choose(self, what: str, choice: Choice, nodes: int, dtype: np.dtype, elements: int) -> Choice:
-        """Return `choice`, or what replaces it where it can't run on device arrays; log a replacement once."""
-        name = choice.algorithm
+    def choose(self, what: str, choice: Choice, nodes: int, ranks: int, dtype: np.dtype, elements: int) -> Choice:
+        """Return `choice`, or what replaces it where it can't run on device arrays; log a replacement once.
+
+        AUTO is what suits such devices where no table has a row. `ranks` are those on each node, 0 where these differ.
+        """
+        verb, name = VERBS[what], choice.algorithm
         if not elements:
-            return Choice("mpi")
+            return Choice(INSTEAD[what] if verb.has_blocks else "mpi")
+        if name == AUTO:
+            return self._usual(what, nodes, ranks)
         if name == NCCL and not self.why_no_nccl:
             return choice
-        verb = VERBS[what]
-        if verb.has_blocks and (name in ("mpi", "slices", NCCL) or name.startswith("leaders-")):
-            return Choice(INSTEAD[what], why="device arrays have schedules alone for it")
+        if verb.has_blocks and name in ("mpi", "leaders-mpi"):
+            return Choice(name.replace("mpi", INSTEAD[what]), why="device arrays have schedules alone for it")
         if name == "mpi" and verb.joins and dtype == np.float16:
             return Choice(INSTEAD[what], why="MPI has no half precision")
-        if name == "slices" and nodes == 1 and not self.why_no_peers:
-            return choice
         if name not in ("slices", NCCL) and not name.startswith("leaders-"):
             return choice
-        if name.startswith("leaders-") and nodes > 1 and (self.has_local_nccl or not self.why_no_peers):
+        if name != NCCL and (name == "slices") == (nodes == 1) and self.reaches(nodes):
             return choice
         instead = INSTEAD[what] if nodes > 1 or self.why_no_peers else "slices"
         why = self.why_no_nccl if name == NCCL else self.why_no_peers
@@ -92,6 +96,26 @@ class DevicePlans:
             self._nccl.logged.add((what, name))
             log.info("%s of device arrays by %s instead of %s: %s", what, instead, name, why)
         return Choice(instead, why=why)
+
+    def _usual(self, what: str, nodes: int, ranks: int) -> Choice:
+        """Return what suits where nothing was measured: NCCL, else each GPU's slice, else a schedule over all."""
+        why = "no table has a row for such arrays"
+        if not self.why_no_nccl:
+            return Choice(NCCL, why=f"{why}; every rank has a GPU of its own")
+        if nodes == 1 and self.reaches(nodes):
+            return Choice("slices", why=f"{why}; ranks map each other's memory")
+        if nodes > 1 and ranks > 1 and self.reaches(nodes):
+            return Choice(f"leaders-{INSTEAD[what]}", why=f"{why}; each GPU carries its part between the nodes")
+        return Choice(INSTEAD[what], why=f"{why}; {self.why_no_nccl}")
+
+    def reaches(self, nodes: int) -> bool:
+        """Return whether `slices`, or on several nodes leaders, can run. Collective at its first use."""
+        return not self.why_no_peers or (nodes > 1 and self.has_local_nccl)
+
+    @property
+    def memory(self) -> str:
+        """Return what tables call the memory of the arrays: how MPI takes them makes a difference."""
+        return DEVICE if self.direct else THROUGH_HOST
 
     @cached_property
     def why_no_nccl(self) -> str:
@@ -114,23 +138,42 @@ class DevicePlans:
         """Return the library's own collective on device arrays."""
         return DeviceLibraryPlan(plan, self.transport(), self.direct)
 
-    def slices(self, what: str, op: Operation | None, root: int) -> PeerPlan:
-        """Return the plan in which each rank of the node joins its slice."""
-        return PeerPlan(self.local, self.device, what, op, root)
+    def slices(self, what: str, op: Operation | None, root: int, parts: Parts = ()) -> PeerPlan:
+        """Return the plan in which each rank of the node joins its slice, or works on its `parts`."""
+        return PeerPlan(self.local, self.device, what, op, root, parts)
 
-    def nccl(self, what: str, op: Operation | None, root: int) -> NcclPlan:
+    def nccl(self, what: str, op: Operation | None, root: int, parts: Parts = ()) -> NcclPlan:
         """Return NCCL's own collective."""
-        return NcclPlan(self._nccl.get("all", self.comm, self.device), what, op, root, self.comm.size)
+        return self._nccl_over("all", self.comm, what, op, root, parts)
 
-    def inside(self, what: str, op: Operation | None, root: int) -> Plan:
+    def _nccl_over(
+        self, name: str, comm: MPI.Intracomm, what: str, op: Operation | None, root: int, parts: Parts
+    ) -> NcclPlan:
+        """Return NCCL's collective over the ranks of `comm`."""
+        return NcclPlan(self._nccl.get(name, comm, self.device), what, op, root, comm.rank, comm.size, parts)
+
+    def inside(self, what: str, op: Operation | None, root: int, parts: Parts) -> Plan:
         """Return a plan over the ranks of this node."""
         if self.has_local_nccl:
-            return NcclPlan(self._nccl.get("node", self.local, self.device), what, op, root, self.local.size)
-        return self.slices(what, op, root)
+            return self._nccl_over("node", self.local, what, op, root, parts)
+        return self.slices(what, op, root, parts)
 
-    def leaders(self, what: str, op: Operation | None, leader: int, between: Plan | None) -> HierarchyPlan:
-        """Return the plan in which each node's `leader`, a rank there, runs `between` with the other leaders."""
-        inner = op and op._replace(divided=False)
-        up = self.inside("reduce", inner, leader) if op else None
-        down = self.inside("bcast", None, leader) if VERBS[what].spreads else None
-        return HierarchyPlan(self.device, up, between, down, op, self.comm.size)
+    def leaders(
+        self, what: str, op: Operation | None, root: Root, node: int, parts: Parts, between: Plan, block: Slice | None
+    ) -> HierarchyPlan:
+        """Return the plan in which each rank of a node carries its part by `between`; this one is on `node`."""
+        verb, is_at_root = VERBS[what], node == root.node
+        into = out = None
+        if verb.joins:
+            into = self.inside("reduce_scatter", op and op._replace(divided=False), 0, parts)
+        elif verb.has_root and is_at_root:
+            into = self.inside("scatter", None, root.local, parts)
+        if verb.spreads:
+            out = self.inside("allgather", None, 0, parts)
+        elif verb.has_root and is_at_root:
+            out = self.inside("gather", None, root.local, parts)
+        elements = sum(stop - start for start, stop in parts[self.local.rank])
+        has_sum = verb.spreads or not verb.has_root or is_at_root
+        has_result = verb.spreads or (is_at_root and self.local.rank == root.local)
+        given = self.device, into, between, out, op, elements, self.comm.size, block
+        return HierarchyPlan(*given, has_sum=has_sum, has_result=has_result)

@@ -143,6 +143,10 @@ class CudaDevice:
         """Copy bytes from a device pointer."""
         self._copy(address(target), pointer, target.nbytes, stream)
 
+    def copy_to(self, pointer: int, source: Any, stream: CudaStream) -> None:
+        """Copy bytes to a device pointer."""
+        self._copy(pointer, address(source), source.nbytes, stream)
+
     def join(self, op: Operation, target: Any, source: Any, arrived: Any, stream: CudaStream) -> None:
         """Launch the kernel that joins two arrays."""
         name = f"{kernel(op)}_{target.dtype}"

@@ -89,8 +89,11 @@ class Device(Protocol):
     def table(self, pointers: Sequence[int], stream: Any) -> PointerTable:
         """Return pointers in the form that `join_all` takes on that stream."""
 
+    def copy_to(self, pointer: int, source: Any, stream: Any) -> None:
+        """Copy to a pointer into this device's memory, or into what `open` returned."""
+
     def copy_from(self, target: Any, pointer: int, stream: Any) -> None:
-        """Copy from a pointer that `open` returned."""
+        """Copy from a pointer of the same kind."""
 
     def export(self, array: Any) -> tuple[bytes, int]:
         """Return a handle of HANDLE bytes to the allocation of an array, and the array's offset in it, in bytes.

@@ -1,8 +1,9 @@
-"""Hierarchy: device arrays over nodes, between the GPUs of each node first, then between nodes by a schedule.
+"""Hierarchy: device arrays over nodes, each GPU carrying its part between the nodes, over its own adapter.
 
-The ranks of a node reduce to one of them, its leader. The leaders' arrays, which stay on their devices, are exchanged
-between the nodes. Each leader then broadcasts in its node. Inside nodes NCCL does it where every rank has its own GPU;
-otherwise the ranks read each other's mapped memory.
+The ranks of a node join their parts of all contributions (a reduce-scatter). Ranks with the same number on their nodes
+exchange that part, which stays on their devices, by a schedule. Then the ranks of a node put their parts together (an
+allgather). Inside nodes NCCL does it where every rank has its own GPU; otherwise the ranks read each other's mapped
+memory.
 """
 
 from __future__ import annotations
@@ -11,44 +12,62 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.execution.node import Requests
 from collectives.execution.operations import Operation
-from collectives.execution.plans import Plan
+from collectives.execution.plans import Plan, part_of
+from collectives.verbs import Slice
 
 if TYPE_CHECKING:
     from collectives.execution.device.device import Device
 
 
 class HierarchyPlan(Plan):
-    """A reduce inside the node, a plan between leaders and a broadcast inside the node, as far as needed.
+    """A plan inside the node that joins or cuts, one between the nodes, and one inside the node that puts together.
 
-    `inner_reduce` and `inner_bcast` are the node's plans, or None where the collective has no such part. `between` is
-    the leaders' plan, None on other ranks. `ranks` is the number of ranks on all nodes.
+    - `into`, `out`: the node's plans, or None where the collective has no such part on this node.
+    - `between`: the plan of this rank's part, of `elements` elements, over the ranks with its number on their nodes.
+    - `block`: this rank's block where the collective is of blocks: it gets, or brings, no more.
+    - `has_sum`: whether this rank gets its part of the sum; `has_result`: whether it gets the whole vector.
+    - `ranks`: the number of ranks on all nodes.
     """
 
     def __init__(
         self,
         device: Device,
-        inner_reduce: Plan | None,
-        between: Plan | None,
-        inner_bcast: Plan | None,
+        into: Plan | None,
+        between: Plan,
+        out: Plan | None,
         op: Operation | None,
+        elements: int,
         ranks: int,
+        block: Slice | None = None,
+        has_sum: bool = True,
+        has_result: bool = True,
     ):
-        self.device, self.op, self.ranks = device, op, ranks
-        self.parts = [part for part in (inner_reduce, between, inner_bcast) if part is not None]
-        self.inner_reduce, self.between, self.inner_bcast = inner_reduce, between, inner_bcast
+        self.device, self.op, self.elements, self.ranks, self.block = device, op, elements, ranks, block
+        self.parts = [part for part in (into, between, out) if part is not None]
+        self.into, self.between, self.out = into, between, out
+        self.has_sum, self.has_result = has_sum, has_result
         self._stream, self._given, self._last = device.stream(), device.event(), device.event()
-        self._sum: Any = None
+        self._slice: Any = None
+        self._sum: Any = None  # this rank's part of the result
 
     def bind(self, send: Any, recv: Any) -> None:
         """Bind the arrays to the parts."""
         super().bind(send, recv)
-        place = recv if recv is not None else self._scratch(send) if self.op and self.between else send
-        if self.inner_reduce is not None:
-            self.inner_reduce.bind(send, place if self.between else None)
-        if self.between is not None:
-            self.between.bind(place, place if self.op and recv is not None else None)
-        if self.inner_bcast is not None:
-            self.inner_bcast.bind(place, None)
+        result = send if recv is None else recv
+        if self._slice is None or self._slice.dtype != send.dtype:
+            self._slice = self.device.empty((self.elements,), send.dtype)
+        given = got = self._slice
+        if self.block and self.into is None:
+            given = part_of(send, *self.block)
+        if self.block and self.out is None:
+            got = part_of(result, *self.block)
+        self._sum = got
+        if self.into is not None:
+            self.into.bind(send, given)
+        broadcasts = self.op is None and not self.block
+        self.between.bind(given, None if broadcasts or not self.has_sum else got)
+        if self.out is not None:
+            self.out.bind(got, result if self.has_result else None)
 
     def steps(self, wait: bool) -> Requests:
         """Do the parts in order, on one stream."""
@@ -59,10 +78,10 @@ class HierarchyPlan(Plan):
             yield from part.steps(wait)
             with self._stream:
                 part.follow()
+                if part is self.between and self.op and self.op.divided and self.has_sum:
+                    self.device.divide(self._sum, self.ranks, self._stream)
                 if following is not None:
                     following.mark()
-        if self.op and self.op.divided and self.recv is not None:
-            self.device.divide(self.recv, self.ranks, self._stream)
         self._last.record(self._stream)
 
     def mark(self) -> None:
@@ -78,9 +97,3 @@ class HierarchyPlan(Plan):
         for part in self.parts:
             part.free()
         self._last.Wait()
-
-    def _scratch(self, like: Any) -> Any:
-        """Return the array of the node's sum on a leader without a result."""
-        if self._sum is None or self._sum.size != like.size:
-            self._sum = self.device.empty((like.size,), like.dtype)
-        return self._sum

@@ -18,6 +18,7 @@ import numpy as np
 
 from collectives.errors import ArgumentError, CollectiveError
 from collectives.execution.device.device import Device
+from collectives.execution.device.plans import Parts, own_parts
 from collectives.execution.node import Requests
 from collectives.execution.operations import Operation
 from collectives.execution.peer import address
@@ -169,8 +170,18 @@ class NcclCommunicator:
 class NcclPlan(Plan):
     """A collective of NCCL. It ends when it is on the stream, where it waits for the other ranks."""
 
-    def __init__(self, nccl: NcclCommunicator, what: str, op: Operation | None, root: int, size: int):
-        self.nccl, self.what, self.op, self.root, self.size = nccl, what, op, root, size
+    def __init__(
+        self,
+        nccl: NcclCommunicator,
+        what: str,
+        op: Operation | None,
+        root: int,
+        rank: int,
+        size: int,
+        parts: Parts = (),
+    ):
+        self.nccl, self.what, self.op, self.root, self.rank, self.size = nccl, what, op, root, rank, size
+        self.parts = parts  # as PeerPlan's
         self.number = next(nccl.numbers)
         self._given, self._last = nccl.device.event(), nccl.device.event()
 
@@ -199,12 +210,20 @@ class NcclPlan(Plan):
         except RuntimeError as error:
             raise CollectiveError(f"NCCL's {self.what} of {self.send.nbytes} bytes failed: {error}") from None
         if self.op and self.op.divided and self.recv is not None:
-            self.nccl.device.divide(self.recv, self.size, stream)
+            for mean in [own for _, own in own_parts(self.parts, self.rank, self.recv)] if self.parts else [self.recv]:
+                self.nccl.device.divide(mean, self.size, stream)
         self._last.record(stream)
 
     def _call(self, send: int, recv: int, stream: int) -> None:
         """Call NCCL."""
         group = self.nccl.group
+        if self.parts:
+            self.nccl.library.groupStart()
+            try:
+                self._call_parts(send, recv, stream)
+            finally:
+                self.nccl.library.groupEnd()
+            return
         if self.op is None:  # of any type, as bytes
             group.broadcast(send, send, self.send.nbytes, self.nccl.type(np.dtype(np.uint8)), self.root, stream)
             return
@@ -214,6 +233,35 @@ class NcclPlan(Plan):
             group.allReduce(send, recv, *given, op, stream)
         else:
             group.reduce(send, recv, *given, op, self.root, stream)
+
+    def _call_parts(self, send: int, recv: int, stream: int) -> None:
+        """Call NCCL for each part: parts may differ in length, which its own collectives of blocks can't have."""
+        group, size, mine = self.nccl.group, self.send.dtype.itemsize, self.send if self.op is None else self.recv
+        if self.what == "scatter":
+            mine = self.recv
+        places = {start: address(own) for (start, _), own in own_parts(self.parts, self.rank, mine)}
+        byte, op = self.nccl.type(np.dtype(np.uint8)), self.op and getattr(self.nccl.library, OPERATIONS[self.op.name])
+        for rank, (start, stop) in ((rank, part) for rank, each in enumerate(self.parts) for part in each):
+            nbytes, here = (stop - start) * size, rank == self.rank
+            if start == stop:
+                continue
+            if op is not None:
+                source = send + start * size
+                number = self.nccl.type(self.send.dtype)
+                group.reduce(source, places[start] if here else source, stop - start, number, op, rank, stream)
+            elif VERBS[self.what].spreads:
+                target = recv + start * size
+                group.broadcast(places[start] if here else target, target, nbytes, byte, rank, stream)
+            else:
+                gives, gets = (rank, self.root) if self.what == "gather" else (self.root, rank)
+                if self.rank == gives:
+                    group.send(
+                        places[start] if self.what == "gather" else send + start * size, nbytes, byte, gets, stream
+                    )
+                if self.rank == gets:
+                    group.recv(
+                        recv + start * size if self.what == "gather" else places[start], nbytes, byte, gives, stream
+                    )
 
 
 class NcclCommunicators:

@@ -7,6 +7,7 @@ and writes to every result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,47 +20,72 @@ from collectives.execution.node import Requests
 from collectives.execution.operations import Operation
 from collectives.execution.peer import address
 from collectives.execution.plans import Plan, TransportPlan
-from collectives.verbs import VERBS
+from collectives.verbs import VERBS, Slice
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+Parts = Sequence[Sequence[Slice]]  # of a vector, by rank
 PLACE = np.dtype([("handle", f"V{HANDLE}"), ("offset", np.int64), ("problem", "S64")])
 PROBLEM = np.dtype("S256")  # why a rank can't map another's memory
 PROBE = 4096  # bytes
+NOTHING = bytes(HANDLE)  # the handle of an array without elements
 ALIGNED = 64  # elements
 
 
 class PeerPlan(Plan):
     """Algorithm `slices`: each rank of the node joins its slice of all contributions and writes it to every result.
 
+    With a verb of blocks, each rank works on its `parts` of the vector, those of rank r being `parts[r]`. An array has
+    the whole vector or, on a rank that has nothing else of it, its parts one after the other.
+
     Each run exchanges the places of the arrays, since they may change; memory that stays the same stays mapped. Call
     `free`, which unmaps it, before the arrays' memory goes back to the device.
     """
 
-    def __init__(self, comm: MPI.Intracomm, device: Device, what: str, op: Operation | None, root: int):
+    def __init__(
+        self, comm: MPI.Intracomm, device: Device, what: str, op: Operation | None, root: int, parts: Parts = ()
+    ):
         self.comm, self.device, self.what, self.op, self.root = comm, device, what, op, root
+        self.parts = parts
         self._stream, self._given, self._last = device.stream(), device.event(), device.event()
         self._mine, self._places = np.zeros(2, PLACE), np.zeros((comm.size, 2), PLACE)
         self._mapped: dict[bytes, int] = {}
-        self._tables: tuple[Any, Any] | None = None
+        self._tables: list[tuple[Any, Any, slice]] | None = None
 
     def steps(self, wait: bool) -> Requests:
-        """Exchange the places of the arrays, join this rank's slice, wait for the others."""
+        """Exchange the places of the arrays, do this rank's share, wait for the others."""
         yield self._given  # the other ranks do not wait for this rank's streams
         yield from self._announce(wait)
-        if self.op is None:
+        if self.op is not None:
+            for targets, sources, part in self._joins():
+                self.device.join_all(self.op, targets, sources, part, self.send.dtype, self._stream)
+        elif not self.parts:
             if self.comm.rank != self.root:
                 self.device.copy_from(self.send, self._sources[self.root], self._stream)
+        elif VERBS[self.what].spreads or self.what == "gather":
+            self._give_parts()
         else:
-            part = slice(*_slice(self.send.size, self.comm.rank, self.comm.size))
-            self.device.join_all(self.op, *self._pointers(), part, self.send.dtype, self._stream)
+            for part, own in self._own(self.recv):
+                self.device.copy_from(own, self._sources[self.root] + part[0] * own.dtype.itemsize, self._stream)
         self._last.record(self._stream)
         yield self._last  # before the barrier
         if wait:
             self.comm.Barrier()
         else:
             yield self.comm.Ibarrier()
+
+    def _own(self, array: Any) -> list[tuple[Slice, Any]]:
+        """Return this rank's parts that are not empty, with their elements in an array."""
+        return own_parts(self.parts, self.comm.rank, array)
+
+    def _give_parts(self) -> None:
+        """Write this rank's parts to all results, or to the root's."""
+        targets = self._targets if VERBS[self.what].spreads else [self._targets[self.root]]
+        for (start, _), own in self._own(self.send):
+            for target in targets:
+                if (place := target + start * own.dtype.itemsize) != address(own):
+                    self.device.copy_to(place, own, self._stream)
 
     def mark(self) -> None:
         """Record the caller's stream."""
@@ -96,7 +122,8 @@ class PeerPlan(Plan):
 
     def _map(self, places: np.ndarray, wait: bool) -> Requests:
         """Map the other ranks' memory, on all ranks or on none. Raise ArgumentError on all ranks."""
-        handles = {bytes(place["handle"]) for rank, row in enumerate(places) for place in row if rank != self.comm.rank}
+        others = (place for rank, row in enumerate(places) for place in row if rank != self.comm.rank)
+        handles = {bytes(place["handle"]) for place in others} - {NOTHING}
         for handle in self._mapped.keys() - handles:
             self.device.close(self._mapped.pop(handle))
         problem, problems = np.zeros(1, PROBLEM), np.zeros(self.comm.size, PROBLEM)
@@ -111,16 +138,31 @@ class PeerPlan(Plan):
         self._places, self._tables = places, None
         mine = address(self.send), address(self.send if self.recv is None else self.recv)
         found = [
-            mine if rank == self.comm.rank else tuple(self._mapped[bytes(p["handle"])] + int(p["offset"]) for p in row)
+            mine
+            if rank == self.comm.rank
+            else tuple(self._mapped.get(bytes(p["handle"]), 0) + int(p["offset"]) for p in row)
             for rank, row in enumerate(places)
         ]
         self._sources, self._targets = ([pair[k] for pair in found] for k in (0, 1))
 
-    def _pointers(self) -> tuple[Any, Any]:
-        """Return the pointers of the results, and those of the contributions."""
+    def _joins(self) -> list[tuple[Any, Any, slice]]:
+        """Return the pointers of results and of contributions, and the elements that this rank joins there."""
         if self._tables is None:
-            targets = self._targets if VERBS[self.what].spreads else [self._targets[self.root]]
-            self._tables = (self.device.table(targets, self._stream), self.device.table(self._sources, self._stream))
+            verb, size, table = VERBS[self.what], self.send.dtype.itemsize, self.device.table
+            if self.parts:
+                found = [([address(own)], start, own.size) for (start, _), own in self._own(self.recv)]
+                self._tables = [
+                    (
+                        table(to, self._stream),
+                        table([p + start * size for p in self._sources], self._stream),
+                        slice(0, n),
+                    )
+                    for to, start, n in found
+                ]
+            else:
+                targets = self._targets if verb.spreads else [self._targets[self.root]]
+                part = slice(*_slice(self.send.size, self.comm.rank, self.comm.size))
+                self._tables = [(table(targets, self._stream), table(self._sources, self._stream), part)]
         return self._tables
 
 
@@ -185,12 +227,30 @@ def why_no_peers(comm: MPI.Intracomm, device: Device) -> str:
 def _place(device: Device, array: Any) -> np.ndarray:
     """Return the handle and offset of an array, or why it has none."""
     place = np.zeros((), PLACE)
+    if not array.size:
+        return place
     try:
         handle, place["offset"] = device.export(array)
         place["handle"] = np.void(handle)
     except ArgumentError as error:
         place["problem"] = str(error)[:64].encode("ascii", "replace")
     return place
+
+
+def own_parts(parts: Parts, rank: int, array: Any) -> list[tuple[Slice, Any]]:
+    """Return a rank's parts that are not empty, with their elements in an array of all elements or of these parts."""
+    found, is_whole, at = [], array.size == max(stop for each in parts for _, stop in each), 0
+    for start, stop in parts[rank]:
+        place = start if is_whole else at
+        at += stop - start
+        if start < stop:
+            found.append(((start, stop), array[place : place + stop - start]))
+    return found
+
+
+def node_slices(count: int, size: int) -> Parts:
+    """Return the part of a vector that each of the ranks of a node works on."""
+    return [[_slice(count, rank, size)] for rank in range(size)]
 
 
 def _slice(count: int, rank: int, size: int) -> tuple[int, int]:

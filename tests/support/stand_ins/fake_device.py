@@ -79,6 +79,9 @@ class FakeArray:
     def __cuda_array_interface__(self):
         return self.values.__array_interface__ | {"version": 3}
 
+    def __len__(self):
+        return len(self.values)
+
     def __getitem__(self, part):
         return FakeArray(self.device, self.values[part])
 
@@ -199,6 +202,9 @@ class FakeDevice:
 
     def copy_from(self, target, pointer, stream):
         self.put(stream, np.copyto, _bytes(target), self._at(pointer, target.nbytes))
+
+    def copy_to(self, pointer, source, stream):
+        self.put(stream, np.copyto, self._at(pointer, source.nbytes), _bytes(source))
 
     def export(self, array):
         where = array.values.__array_interface__["data"][0]

@@ -10,6 +10,7 @@ import pickle
 import shutil
 import tempfile
 import threading
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,13 @@ class FakeNccl:
     def get_unique_id(self):
         return tempfile.mkdtemp(prefix="nccl-", dir=SHM).encode().ljust(128, b"\0")
 
+    def groupStart(self):
+        self.device.grouped = getattr(self.device, "grouped", 0) + 1
+
+    def groupEnd(self):
+        self.device.grouped -= 1
+        assert self.device.grouped >= 0, "groupEnd without groupStart"
+
     def NcclCommunicator(self, size, identity, rank):
         assert type(identity) is bytes and len(identity) == 128
         return FakeGroup(self.device, size, Path(identity.rstrip(b"\0").decode()), rank)
@@ -60,7 +68,7 @@ class FakeGroup:
 
     def __init__(self, device, size, folder, rank):
         self.device, self.size, self.folder, self.rank = device, size, folder, rank
-        self.begun = 0
+        self.begun, self.pairs = 0, Counter()
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._go_on, daemon=True)
         self.thread.start()
@@ -81,6 +89,36 @@ class FakeGroup:
     def broadcast(self, send, recv, count, kind, root, stream):
         self._put(("bcast", count, kind, root), send, recv, count, kind, None, True, stream)
 
+    def send(self, buffer, count, kind, peer, stream):
+        path, nbytes = self._between("send", self.rank, peer), count * np.dtype(TYPES[kind].lower()).itemsize
+        self._work(stream).append(
+            (None, 0, lambda: self._write(path, ((count, kind), self.device._at(buffer, nbytes))))
+        )
+
+    def recv(self, buffer, count, kind, peer, stream):
+        path, nbytes = self._between("recv", peer, self.rank), count * np.dtype(TYPES[kind].lower()).itemsize
+
+        def take():
+            call, values = pickle.loads(path.read_bytes())
+            assert call == (count, kind), f"a send of {call} meets a receive of {(count, kind)}"
+            self.device._at(buffer, nbytes)[:] = values
+
+        self._work(stream).append((Arrived([path]), 1, take))
+
+    def _between(self, end, source, target):
+        """Return the file of the next message between two ranks, as one end counts them."""
+        assert getattr(self.device, "grouped", 0), "send and recv outside a group wait for each other"
+        self.pairs[end, source, target] += 1
+        return self.folder / f"{source} to {target}, {self.pairs[end, source, target]}"
+
+    def _work(self, stream):
+        return next(one.work for one in self.device.streams if one.ptr == stream)
+
+    def _write(self, path, what):
+        part = path.with_suffix(".part")
+        part.write_bytes(pickle.dumps(what))
+        os.replace(part, path)
+
     def destroy(self):
         self.ended.set()
         self.thread.join()
@@ -91,13 +129,10 @@ class FakeGroup:
         """Put a collective on a stream: give the contribution, wait for the others', take the result."""
         dtype, self.begun = np.dtype(TYPES[kind].lower()), self.begun + 1
         paths = [self.folder / f"{self.begun} of {rank}" for rank in range(self.size)]
-        work = next(one.work for one in self.device.streams if one.ptr == stream)
+        work = self._work(stream)
 
         def give():
-            values = self.device._at(send, count * dtype.itemsize).view(dtype)
-            part = paths[self.rank].with_suffix(".part")
-            part.write_bytes(pickle.dumps((call, values)))
-            os.replace(part, paths[self.rank])
+            self._write(paths[self.rank], (call, self.device._at(send, count * dtype.itemsize).view(dtype)))
 
         def take():
             calls, rows = zip(*(pickle.loads(path.read_bytes()) for path in paths), strict=True)

@@ -34,14 +34,19 @@ def plans(sharing: bool = True, has_nccl: bool = True, **how: bool) -> DevicePla
         ("bcast", "mpi", 1, "f2", "mpi"),
         ("allreduce", "leaders-ring", 2, "f4", "leaders-ring"),
         ("allreduce", "leaders-ring", 1, "f4", "slices"),
-        ("allgather", "slices", 1, "f4", "ring"),
-        ("reduce_scatter", "leaders-ring", 2, "f4", "ring"),
+        ("allgather", "slices", 1, "f4", "slices"),
+        ("allgather", "nccl", 2, "f4", "nccl"),
+        ("allgather", "mpi", 1, "f4", "ring"),
+        ("reduce_scatter", "leaders-ring", 2, "f4", "leaders-ring"),
+        ("reduce_scatter", "leaders-mpi", 2, "f4", "leaders-ring"),
         ("allgather", "halving", 1, "f4", "halving"),
     ],
 )
 def test_a_choice_stays_where_the_devices_can_do_it(what: str, asked: str, nodes: int, dtype: str, found: str) -> None:
-    assert plans().choose(what, Choice(asked), nodes, np.dtype(dtype), 3).algorithm == found
-    assert plans().choose(what, Choice(asked), nodes, np.dtype(dtype), 0).algorithm == "mpi"
+    assert plans().choose(what, Choice(asked), nodes, 2, np.dtype(dtype), 3).algorithm == found
+    assert plans().choose(what, Choice(asked), nodes, 2, np.dtype(dtype), 0).algorithm == (
+        "ring" if what in ("reduce_scatter", "allgather") else "mpi"
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,17 +55,39 @@ def test_a_choice_stays_where_the_devices_can_do_it(what: str, asked: str, nodes
 )
 def test_without_access_to_each_others_memory_schedules_run(asked: str, nodes: int, found: str) -> None:
     made = plans(sharing=False, has_nccl=False)
-    choice = made.choose("allreduce", Choice(asked), nodes, np.dtype("f4"), 3)
+    choice = made.choose("allreduce", Choice(asked), nodes, 2, np.dtype("f4"), 3)
     assert choice.algorithm == found
     if asked != found:
         assert choice.why == ("NCCL can't be loaded" if asked == "nccl" else "a fake that shares nothing")
+
+
+@pytest.mark.parametrize(
+    ("what", "sharing", "has_nccl", "nodes", "ranks", "found"),
+    [
+        ("allreduce", True, True, 4, 8, "nccl"),
+        ("reduce_scatter", False, True, 1, 8, "nccl"),
+        ("allreduce", True, False, 1, 8, "slices"),
+        ("allreduce", True, False, 4, 8, "leaders-ring"),
+        ("reduce", True, False, 4, 8, "leaders-chain"),
+        ("reduce_scatter", True, False, 4, 8, "leaders-ring"),
+        ("bcast", True, False, 4, 1, "chain"),
+        ("bcast", True, False, 4, 0, "chain"),
+        ("allreduce", False, False, 1, 8, "ring"),
+        ("allreduce", False, False, 4, 8, "ring"),
+    ],
+)
+def test_auto_is_what_joins_the_devices_without_a_table(
+    what: str, sharing: bool, has_nccl: bool, nodes: int, ranks: int, found: str
+) -> None:
+    made = plans(sharing=sharing, has_nccl=has_nccl).choose(what, Choice("auto"), nodes, ranks, np.dtype("f4"), 3)
+    assert made.algorithm == found and not made.chunk_bytes
 
 
 def test_a_replacement_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     made = plans(sharing=False)
     with caplog.at_level(logging.INFO, "collectives.execution.device"):
         for what in ("allreduce", "allreduce", "bcast"):
-            made.choose(what, Choice("slices"), 1, np.dtype("f4"), 3)
+            made.choose(what, Choice("slices"), 1, 2, np.dtype("f4"), 3)
     assert [text.partition(" of ")[0] for text in caplog.messages] == ["allreduce", "bcast"]
 
 

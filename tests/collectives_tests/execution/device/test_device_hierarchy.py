@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
 from fake_device import FakeArray, FakeDevice
 
 from collectives.execution.device.hierarchy import HierarchyPlan
@@ -33,11 +32,11 @@ class Part(Plan):
         yield from ()
 
 
-def made(names: str, op: str | None) -> tuple[HierarchyPlan, FakeDevice, list[str]]:
-    """Return the plan of parts whose letters are u(p), b(etween) and d(own)."""
+def made(names: str, op: str | None, **how: Any) -> tuple[HierarchyPlan, FakeDevice, list[str]]:
+    """Return the plan of parts whose letters are i(nto), b(etween) and o(ut), over slices of 2 of 3 elements."""
     device, seen = FakeDevice(), []
-    parts = [Part(letter, device, seen) if letter in names else None for letter in "ubd"]
-    return HierarchyPlan(device, *parts, op and OPERATIONS[op], 4), device, seen  # type: ignore[arg-type]
+    parts = [Part(letter, device, seen) if letter in names else None for letter in "ibo"]
+    return HierarchyPlan(device, *parts, op and OPERATIONS[op], 2, 4, **how), device, seen  # type: ignore[arg-type]
 
 
 def arrays(device: FakeDevice) -> tuple[FakeArray, FakeArray]:
@@ -46,44 +45,62 @@ def arrays(device: FakeDevice) -> tuple[FakeArray, FakeArray]:
     return send, recv
 
 
-@pytest.mark.parametrize(("op", "expected"), [("sum", 8), ("mean", 2)])
-def test_a_leader_runs_all_parts_over_its_result(op: str, expected: float) -> None:
-    plan, device, seen = made("ubd", op)
+def test_all_parts_run_in_their_order_over_the_slice() -> None:
+    plan, device, seen = made("ibo", "sum")
     send, recv = arrays(device)
     plan.bind(send, recv)
     plan.run()
-    assert seen == ["mark u", "run u", "follow u", "mark b", "run b", "follow b", "mark d", "run d", "follow d"]
-    assert recv.get().tolist() == [expected] * 3  # 5, and one for each part, over four ranks
-    assert [part.send for part in plan.parts] == [send, recv, recv]
-    assert [part.recv for part in plan.parts] == [recv, recv, None]
-
-
-def test_a_leader_without_a_result_has_the_sum_elsewhere() -> None:
-    plan, device, _ = made("ub", "mean")
-    send, _ = arrays(device)
+    assert seen == ["mark i", "run i", "follow i", "mark b", "run b", "follow b", "mark o", "run o", "follow o"]
+    into, between, out = plan.parts
+    part = into.recv
+    assert part is not None and part.size == 2
+    assert (into.send, between.send, between.recv, out.send, out.recv) == (send, part, part, part, recv)
     plan.bind(send, None)
-    up, between = plan.parts
-    assert up.recv is between.send is not send and between.recv is None
-    first = up.recv
-    plan.bind(send, None)
-    assert plan.parts[0].recv is first  # the same memory again
-    plan.run()
-    assert send.get().tolist() == [8] * 3
+    assert into.recv is part and out.recv is send  # the same memory again; in place
+    assert send.get().tolist() == [8] * 3 and recv.get().tolist() == [6] * 3
 
 
-def test_other_ranks_give_and_get_in_their_node() -> None:
-    plan, device, seen = made("ud", "sum")
+def test_a_mean_is_divided_once_between_the_nodes_and_the_way_out() -> None:
+    plan, device, _ = made("ibo", "mean")
     send, recv = arrays(device)
+    divided: list[Any] = []
+    device.divide = lambda values, ranks, stream: divided.append((values, ranks))  # type: ignore[method-assign,assignment]
     plan.bind(send, recv)
     plan.run()
-    assert plan.parts[0].recv is None and plan.parts[1].send is recv and seen[1::3] == ["run u", "run d"]
-    assert recv.get().tolist() == [6] * 3
+    assert divided == [(plan.parts[0].recv, 4)]
 
 
-def test_a_broadcast_has_one_array_and_no_way_up() -> None:
-    plan, device, _ = made("bd", None)
+def test_ranks_of_other_nodes_have_no_sum_and_other_ranks_of_the_roots_node_no_result() -> None:
+    plan, device, _ = made("ib", "mean", has_sum=False, has_result=False)
     send, _ = arrays(device)
     plan.bind(send, None)
     plan.run()
-    assert [(part.send, part.recv) for part in plan.parts] == [(send, None)] * 2
-    assert send.get().tolist() == [10] * 3
+    assert plan.parts[1].recv is None and send.get().tolist() == [8] * 3
+    plan, device, _ = made("ibo", "sum", has_result=False)
+    send, _ = arrays(device)
+    plan.bind(send, None)
+    assert plan.parts[1].recv is plan.parts[1].send and plan.parts[2].recv is None
+
+
+def test_blocks_are_what_a_rank_gets_or_brings() -> None:
+    plan, device, _ = made("ib", "sum", block=(1, 3))
+    send, recv = arrays(device)
+    plan.bind(send, recv)
+    into, between = plan.parts
+    assert between.send is into.recv and between.recv is not None
+    assert (between.recv.values.ctypes.data, between.recv.size) == (recv.values.ctypes.data + 4, 2)
+    plan, device, _ = made("bo", None, block=(1, 3))
+    send, recv = arrays(device)
+    plan.bind(send, recv)
+    between, out = plan.parts
+    assert between.send.size == 2
+    assert between.recv is out.send and out.recv is recv
+
+
+def test_a_broadcast_has_one_array() -> None:
+    plan, device, _ = made("bo", None)
+    send, _ = arrays(device)
+    plan.bind(send, None)
+    plan.run()
+    between, out = plan.parts
+    assert (between.recv, out.recv) == (None, send) and between.send is out.send and between.send.size == 2
