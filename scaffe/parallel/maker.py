@@ -29,6 +29,7 @@ from scaffe.setting import parse_bytes
 from scaffe.solvers.rule import Rule
 
 GATHERED = 1 << 20, 4 << 20  # least and most bytes of a bucket that instances sum, and whose update one of them does
+DEVICE_BUCKET = 25 << 20  # bytes, where no table says otherwise
 PARTS = 8  # buckets for each instance, if they have such sizes: a few, so that all have as much to do
 
 
@@ -109,6 +110,8 @@ def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float
     """
     if run.bucket_bytes != "auto":
         return parse_bytes(run.bucket_bytes)
+    if not net.engine.in_host_memory:
+        return world.bcast(_device_bytes(comm, net, comm.device_plans.memory) if world.is_root else 0.0)
     links = _described(comm)
     if given := suited_to(run, net.packed.nbytes, links, world.size, [CHUNK]):
         log.info("Buckets of up to %d bytes suit %s, by its cost on %s", given, run.reduce, links.name)
@@ -117,6 +120,17 @@ def _bucket_bytes(run: Run, world: World, comm: Communicator, net: Net) -> float
     nbytes = suited_bytes(net.packed.nbytes, alpha, beta, world.size)
     why = f"{1e6 * alpha:.3g} us a message and {1e-9 / beta:.3g} GB/s, from {source}"
     log.info("Buckets of up to %d bytes suit %s: %s", nbytes, comm.shape, why)
+    return nbytes
+
+
+def _device_bytes(comm: Communicator, net: Net, memory: str) -> float:
+    """Return the bytes of a bucket on devices: by the root's table, or those with which few buckets cost host waits."""
+    table, total = comm.table or tuning.shipped(), net.packed.nbytes
+    if line := table.line("reduce", comm.shape, True, memory):
+        nbytes, why = suited_bytes(total, *line, comm.size), f"by {table.source}"
+    else:
+        nbytes, why = min(total, DEVICE_BUCKET), "since each bucket costs two waits of the host"
+    log.info("Buckets of up to %d bytes suit arrays in %s memory, %s", nbytes, memory.split()[0], why)
     return nbytes
 
 
