@@ -35,10 +35,23 @@ def decode_jpeg(content: bytes) -> np.ndarray | None:
         return None
     try:
         if simplejpeg is not None:
-            return np.asarray(simplejpeg.decode_jpeg(content, "RGBX", fastdct=False, fastupsample=False))
+            return _by_simplejpeg(content, *size)
         return pixels_of(Image.frombytes("RGB", size, content, "jpeg", "RGB", ""))
     except Exception:
         return None
+
+
+def _by_simplejpeg(content: bytes, width: int, height: int) -> np.ndarray:
+    """Return the pixels of a JPEG of this size.
+
+    They begin 16 bytes behind a multiple of 32: of rows that begin at one libjpeg-turbo writes past the cache, from
+    which they are read next.
+    """
+    memory = np.empty(4 * width * height + 32, np.uint8)
+    start = (16 - memory.__array_interface__["data"][0]) % 32
+    pixels = np.frombuffer(memory.data[start : start + 4 * width * height], np.uint8).reshape(height, width, 4)
+    simplejpeg.decode_jpeg(content, "RGBX", fastdct=False, fastupsample=False, buffer=pixels)
+    return pixels
 
 
 def _size(content: bytes) -> tuple[int, int] | None:

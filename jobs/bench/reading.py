@@ -154,7 +154,7 @@ def measured(turns: int, **rates: Rate) -> dict[str, float]:
 
 
 def rows(folder: str, contents: list[bytes], turns: int, readers: int, torch: str) -> Iterator[tuple[str, float, str]]:
-    """Measure; yield for each line its name, its ratio or rate, and its goal."""
+    """Measure; yield for each line its name, its ratio or rate, and its goal. The extra is simplejpeg."""
     mean = np.full((3, 256, 256), 117, np.float32)
     values = Transform(mean_values=(104, 117, 123), crop_size=227, mirror=True, train=True)
     image = Transform(mean=mean, crop_size=227, mirror=True, train=True)
@@ -163,24 +163,26 @@ def rows(folder: str, contents: list[bytes], turns: int, readers: int, torch: st
     rates = {"bare": lambda: bare(contents), "values": filled(jpeg, values, BATCH, 4)}
     rates |= {"pillow": by_pillow(rates["values"])}
     rates |= {"image": filled(jpeg, image, BATCH, 4)} | ({"torch": loader} if loader else {})
+    rates |= {"pillow_image": by_pillow(rates["image"])}
     rates |= {f"threads{n}": queued(jpeg, image, 4 * n, n) for n in (1, 2)}
     got = measured(turns, **rates)
     if loader:
         loader.close()
     yield "JPEG: Pillow's decoder alone, images/s", got["bare"], "the bound"
     yield "JPEG: with mean values / decoder alone", got["values"] / got["bare"], ">= 0.95"
-    yield "JPEG: with mean values, without the extra jpeg / decoder alone", got["pillow"] / got["bare"], ">= 0.75"
+    yield "JPEG: with mean values, without the extra / decoder alone", got["pillow"] / got["bare"], ">= 0.75"
     yield "JPEG: with a mean image / decoder alone", got["image"] / got["bare"], ">= 0.9"
+    yield "JPEG: with a mean image, without the extra / decoder alone", got["pillow_image"] / got["bare"], ">= 0.7"
     if loader:
         yield "JPEG: one thread / DataLoader, one worker", got["threads1"] / got["torch"], ">= 1"
-    yield "JPEG: two threads / one", got["threads2"] / got["threads1"], ">= 1.8 on two cores"
+    yield "JPEG: two threads / one", got["threads2"] / got["threads1"], ">= 1.85 on two cores"
     crop = Transform(mean=np.full((3, 32, 32), 117, np.float32), crop_size=28, mirror=True, train=True)
     plain = Transform(mean=np.full((3, 32, 32), 117, np.float32))
     cifar = f"{folder}/cifar"
     got = measured(turns, cast=copied, plain=filled(cifar, plain, 100, 100), crop=filled(cifar, crop, 100, 100))
     yield "Raw 3 x 32 x 32: a cast alone, records/s", got["cast"], "the bound"
     yield "Raw 3 x 32 x 32: less the mean, records/s", got["plain"], ">= 60000"
-    yield "Raw 3 x 32 x 32: cropped and mirrored too, records/s", got["crop"], ">= 60000"
+    yield "Raw 3 x 32 x 32: cropped and mirrored too, records/s", got["crop"], ">= 150000"
     yield "CIFAR-10 quick: of the time spent waiting for records, %", median(waited(cifar) for _ in range(3)), "< 1"
     if readers:
         few, many = processes(cifar, 2), processes(cifar, readers)
@@ -205,7 +207,7 @@ def main() -> None:
         build(folder, contents)
         for what, number, goal in rows(folder, contents, a.turns, a.readers, a.torch):
             text = f"{number:.0f}" if number > 100 else f"{number:.2f}"
-            print(f"{what:<55}{text:>9}  {goal}", flush=True)
+            print(f"{what:<60}{text:>9}  {goal}", flush=True)
     finally:
         shutil.rmtree(folder)
 
