@@ -97,4 +97,4 @@ MOVED = {
     one.name: f"compute=Compute({one.name}=...)"
     for one in fields(Compute)
     if one.name not in ("allow_python_layers", "engine")
-} | {"gpu": "engine=engines.create(Compute(...), gpu)"}  # earlier keywords of Net, for scaffe.setting.moved
+} | {"gpu": "engine=scaffe.engines.create(Compute(...), gpu)"}  # earlier keywords of Net, for scaffe.setting.moved

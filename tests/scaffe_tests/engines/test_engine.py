@@ -202,7 +202,7 @@ def test_an_engine_that_only_inherits_trains_to_the_references_bits(images, tmp_
     [
         ({"numbers": "bf16"}, r"compute=Compute\(numbers=\.\.\.\)"),
         ({"threads": 2}, r"compute=Compute\(threads="),
-        ({"gpu": None}, r"^gpu= has moved: write engine=engines\.create\(Compute\(\.\.\.\), gpu\)$"),
+        ({"gpu": None}, r"^gpu= has moved: write engine=scaffe\.engines\.create\(Compute\(\.\.\.\), gpu\)$"),
     ],
 )
 def test_a_nets_old_keywords_name_the_new_one(given, said):
