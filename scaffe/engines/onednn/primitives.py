@@ -157,9 +157,9 @@ class Onednn(Reference):
         start = time.perf_counter()
         self.library.call("sgemm", *given, float(add), address(_float32(out)), max(1, columns))
         if self.watcher:
-            tensors = (Tensor(address(array), "float32") for array in (a, out))
+            read, written = (Tensor(address(array), "float32") for array in (a, out))
             moved = a.nbytes + b.nbytes + out.nbytes * (1 + add)
-            self.watcher(KernelRun("sgemm", time.perf_counter() - start, *tensors, nbytes=moved))
+            self.watcher(KernelRun("sgemm", time.perf_counter() - start, read, written, moved))
 
     # Descriptors.
 
@@ -362,9 +362,10 @@ class Primitive(Handle):
     def _seen(self, seconds: float) -> KernelRun:
         """Return this run for the engine's watcher."""
         first, last = (next(a for a in given if a in self.memories) for given in (_READ, _WRITTEN))
-        tensors = (Tensor(address(m.buffer), m.desc.format) for m in (self.memories[first], self.memories[last]))
+        memories = self.memories[first], self.memories[last]
+        read, written = (Tensor(address(memory.buffer), memory.desc.format) for memory in memories)
         moved = sum(m.desc.nbytes for arg, m in self.memories.items() if arg != lib.ARG_SCRATCHPAD)
-        return KernelRun(self.desc.operation, seconds, *tensors, nbytes=moved)
+        return KernelRun(self.desc.operation, seconds, read, written, moved)
 
 
 def reorder(source: Memory, target: Memory, add: bool = False) -> Primitive:
