@@ -25,7 +25,7 @@ USAGE = {
 }
 HELP = """
 import json, os, runpy, sys, tempfile
-import numpy, scaffe
+import numpy, scaffe.commands.train, scaffe.engines.onednn
 torch = sys.argv[1] == "torch" and __import__("torch")
 said = {}
 for path in sys.argv[1 + bool(torch):]:
