@@ -11,9 +11,10 @@ import os
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from collectives.group import Group, among
 from readers.files import read_input
@@ -35,7 +36,8 @@ def write(world: World, path: str | os.PathLike[str], spans: Sequence[Span], abo
     `spans` are this rank's, in seconds of its perf_counter. `about` is added to the trace's "otherData": the run's
     settings and the buckets' bytes. Raise SnapshotError on all ranks if the file can't be written.
     """
-    offset = clock_offset(world)
+    with world.record.waiting(RANKS):
+        offset = clock_offset(world)
     start = world.allmin(min((span.begin + offset for span in spans), default=float("inf")))
     lines = [json.dumps(event) for event in events(spans, world.rank, world.host, offset - start)]
     texts = _by_nodes(world, ",\n".join(lines))
@@ -62,7 +64,12 @@ def _by_nodes(world: World, mine: str) -> Iterator[str]:
         node.Free()
         if world.rank in group.firsts[1:]:
             world.comm.send(texts, dest=world.root)
-    return chain([texts], map(world.comm.recv, group.firsts[1:])) if world.is_root else iter(())
+    return chain([texts], map(partial(_received, world), group.firsts[1:])) if world.is_root else iter(())
+
+
+def _received(world: World, rank: int) -> str:
+    with world.record.waiting(RANKS):
+        return cast(str, world.comm.recv(source=rank))
 
 
 def document(parts: Iterable[str], other: Mapping[str, Any]) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 from collectives.communicator import Communicator
 from scaffe.blobs.packed import PackedParameters
+from scaffe.monitor.record import SUMS
 from scaffe.net.net import Net
 from scaffe.parallel.aggregate import Aggregate, BlockingAggregate, StagedAggregate, nothing
 from scaffe.parallel.buckets import Bucket, make_buckets
@@ -257,11 +258,12 @@ class Workflow:
     def _lend_sums(self, functions: Functions) -> None:
         """Give all ranks the sums of the gradients, and call the users' functions that read them. Collective."""
         p = self.parts
-        if p.comm is not None and p.owners != ROOT:
-            for bucket in self.buckets:
-                give_out(p.comm, self.packed.diff[bucket.part], bucket)
-        elif p.comm is not None and p.collective == "reduce":
-            p.comm.bcast(self.packed.diff[self.packed.learned], p.world.root)
+        with p.world.record.waiting(SUMS):
+            if p.comm is not None and p.owners != ROOT:
+                for bucket in self.buckets:
+                    give_out(p.comm, self.packed.diff[bucket.part], bucket)
+            elif p.comm is not None and p.collective == "reduce":
+                p.comm.bcast(self.packed.diff[self.packed.learned], p.world.root)
         functions.summed()
 
     def took(self) -> str:

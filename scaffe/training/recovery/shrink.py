@@ -28,7 +28,7 @@ from scaffe.engine import Loss
 from scaffe.errors import RanksLostError
 from scaffe.files.states import iteration
 from scaffe.monitor.log import log
-from scaffe.monitor.record import RECOVERY
+from scaffe.monitor.record import RANKS, RECOVERY
 from scaffe.parallel.iteration import Averages
 from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.owners import ROOT
@@ -94,7 +94,8 @@ class Shrink:
             self.has_all, self.was_root = True, self.world.is_root  # by the seed
         else:
             work()  # which refuses that
-        self.world.start_spares()
+        with self.world.record.waiting(RANKS):
+            self.world.start_spares()
 
     def follow(self, job: Job, parts: Parts, checkpoints: Checkpoints, monitor: Unwatched) -> None:
         """Take the parts of a solver, which are to be built."""

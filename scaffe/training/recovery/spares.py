@@ -10,6 +10,7 @@ from collectives import RankLostError
 from scaffe.devices.choices import Choices
 from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.files.states import Origin
+from scaffe.monitor.record import RANKS
 from scaffe.parallel.reserve import LostRank
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
@@ -60,7 +61,8 @@ class ShrinkWithSpares(Shrink):
         """Make spares of the launch's last ranks, unless there are some. Collective."""
         self.world.together(lambda: check_spares(self.world, self.run))
         if self.world.spares is None:
-            self.world.set_aside(self.run.spares)
+            with self.world.record.waiting(RANKS):
+                self.world.set_aside(self.run.spares)
 
     def begin_solve(self) -> None:
         """Let spares take lost ranks' places from now on. A spare waits until then, or ends with the other ranks."""
