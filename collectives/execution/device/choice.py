@@ -175,5 +175,5 @@ class DevicePlans:
         elements = sum(stop - start for start, stop in parts[self.local.rank])
         has_sum = verb.spreads or not verb.has_root or is_at_root
         has_result = verb.spreads or (is_at_root and self.local.rank == root.local)
-        given = self.device, into, between, out, op, elements, self.comm.size, block
+        given = self.comm, self.device, into, between, out, op, elements, self.comm.size, block
         return HierarchyPlan(*given, has_sum=has_sum, has_result=has_result)

@@ -10,18 +10,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from collectives.agreement import end_job
+from collectives.errors import CollectiveError
 from collectives.execution.node import Requests
 from collectives.execution.operations import Operation
 from collectives.execution.plans import Plan, part_of
 from collectives.verbs import Slice
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
+
     from collectives.execution.device.device import Device
 
 
 class HierarchyPlan(Plan):
     """A plan inside the node that joins or cuts, one between the nodes, and one inside the node that puts together.
 
+    - `comm`: all ranks.
     - `into`, `out`: the node's plans, or None where the collective has no such part on this node.
     - `between`: the plan of this rank's part, of `elements` elements, over the ranks with its number on their nodes.
     - `block`: this rank's block where the collective is of blocks: it gets, or brings, no more.
@@ -31,6 +36,7 @@ class HierarchyPlan(Plan):
 
     def __init__(
         self,
+        comm: MPI.Intracomm,
         device: Device,
         into: Plan | None,
         between: Plan,
@@ -42,7 +48,8 @@ class HierarchyPlan(Plan):
         has_sum: bool = True,
         has_result: bool = True,
     ):
-        self.device, self.op, self.elements, self.ranks, self.block = device, op, elements, ranks, block
+        self.comm, self.device, self.op, self.elements, self.ranks = comm, device, op, elements, ranks
+        self.block = block
         self.parts = [part for part in (into, between, out) if part is not None]
         self.into, self.between, self.out = into, between, out
         self.has_sum, self.has_result = has_sum, has_result
@@ -75,7 +82,7 @@ class HierarchyPlan(Plan):
             self._stream.wait_event(self._given)
             self.parts[0].mark()
         for part, following in zip(self.parts, [*self.parts[1:], None], strict=True):
-            yield from part.steps(wait)
+            yield from part.steps(wait) if part is self.between else self._in_node(part, wait)
             with self._stream:
                 part.follow()
                 if part is self.between and self.op and self.op.divided and self.has_sum:
@@ -83,6 +90,13 @@ class HierarchyPlan(Plan):
                 if following is not None:
                     following.mark()
         self._last.record(self._stream)
+
+    def _in_node(self, part: Plan, wait: bool) -> Requests:
+        """Do a part. An error, which this node's ranks alone have, ends the job."""
+        try:
+            yield from part.steps(wait)
+        except CollectiveError as error:
+            end_job(self.comm, str(error))
 
     def mark(self) -> None:
         """Mark the calling thread's stream."""

@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from fake_device import FakeArray, FakeDevice
+from mpi4py import MPI
 
+from collectives.errors import ArgumentError
+from collectives.execution.device import hierarchy
 from collectives.execution.device.hierarchy import HierarchyPlan
 from collectives.execution.operations import OPERATIONS
 from collectives.execution.plans import Plan
@@ -36,7 +40,7 @@ def made(names: str, op: str | None, **how: Any) -> tuple[HierarchyPlan, FakeDev
     """Return the plan of parts whose letters are i(nto), b(etween) and o(ut), over slices of 2 of 3 elements."""
     device, seen = FakeDevice(), []
     parts = [Part(letter, device, seen) if letter in names else None for letter in "ibo"]
-    return HierarchyPlan(device, *parts, op and OPERATIONS[op], 2, 4, **how), device, seen  # type: ignore[arg-type]
+    return HierarchyPlan(MPI.COMM_SELF, device, *parts, op and OPERATIONS[op], 2, 4, **how), device, seen  # type: ignore[arg-type]
 
 
 def arrays(device: FakeDevice) -> tuple[FakeArray, FakeArray]:
@@ -80,6 +84,25 @@ def test_ranks_of_other_nodes_have_no_sum_and_other_ranks_of_the_roots_node_no_r
     send, _ = arrays(device)
     plan.bind(send, None)
     assert plan.parts[1].recv is plan.parts[1].send and plan.parts[2].recv is None
+
+
+def test_an_error_in_a_node_ends_the_job_since_other_nodes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, device, seen = made("ibo", "sum")
+    ended: list[str] = []
+
+    def fail(wait: bool) -> Iterator[Any]:
+        raise ArgumentError("rank 1: no more room for mappings")
+        yield
+
+    monkeypatch.setattr(plan.parts[0], "steps", fail)
+    monkeypatch.setattr(hierarchy, "end_job", lambda comm, problem: ended.append(problem))
+    plan.bind(*arrays(device))
+    plan.run()
+    assert ended == ["rank 1: no more room for mappings"]
+    monkeypatch.setattr(plan.parts[0], "steps", lambda wait: iter(()))
+    monkeypatch.setattr(plan.parts[1], "steps", fail)
+    with pytest.raises(ArgumentError):  # which all its ranks have
+        plan.run()
 
 
 def test_blocks_are_what_a_rank_gets_or_brings() -> None:
