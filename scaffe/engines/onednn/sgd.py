@@ -21,10 +21,10 @@ SMALL = 1 << 13  # elements; fewer are computed by numpy in less time
 
 
 class OnednnSGD(SGD):
-    """SGD with L2 decay over whole blocks; numpy computes the rest of each parameter, and L1 decay.
+    """SGD with L2 decay of large parameters; numpy computes small ones, and L1 decay.
 
-    With bfloat16 the primitive computes smaller blocks too. In float32 that would change results: numpy rounds more
-    often.
+    numpy rounds more often. So all of a parameter is computed in one way, however it is cut. With bfloat16 the
+    primitive computes smaller parameters too.
 
     Caffe leaves the update in the diff. Here the update is the history, which is copied into the diff on request.
     """
@@ -34,7 +34,7 @@ class OnednnSGD(SGD):
     def __init__(self, param: SolverParameter, packed: PackedParameters, engine: Onednn):
         super().__init__(param, packed)
         self.engine = engine
-        self.least = self.block if engine.kind == lib.F32 else SMALL  # elements of a block that the primitive computes
+        self.least = self.block if engine.kind == lib.F32 else SMALL  # elements of a parameter for the primitive
         self._additions: dict[tuple[int, int], BlockAddition] = {}  # by thread and number of elements
         self._updated = Updated(packed)
 
@@ -43,8 +43,9 @@ class OnednnSGD(SGD):
         if self.param.regularization_type != "L2" or parameter.sharers:
             return super().apply(i, blocks, rate, decay, iteration)
         self.engine.visit()
+        is_large = parameter.blob.count >= self.least
         for block in blocks:
-            if block.data.size >= self.least:
+            if is_large:
                 self._add(block, rate / self.param.iter_size, rate * decay)
             else:
                 self.apply_block(block, rate, decay, iteration)
