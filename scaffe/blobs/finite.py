@@ -50,7 +50,12 @@ def all_finite(values: Any) -> bool:
     The sum of its squares shows that in one pass. Only if that sum is not finite is each value checked.
     """
     flat = values.reshape(-1)
-    return isfinite(float(flat.dot(flat))) or bool(np.isfinite(flat).all())
+    return has_finite_squares(flat) or bool(np.isfinite(flat).all())
+
+
+def has_finite_squares(flat: Any) -> bool:
+    """Return whether the sum of a flat array's squares is finite, and so each value. numpy may warn where it is not."""
+    return isfinite(float(flat.dot(flat)))
 
 
 def first_faulty(packed: _Packed, flat: Any, part: slice) -> int | None:

@@ -62,8 +62,9 @@ class SharedForms:
             self.persistent = next(self._versions)
             self.version = self.version and self.persistent
             return
-        for form in self._of(values):
-            form.expire()
+        if self._forms:  # small nets have none
+            for form in self._of(values):
+                form.expire()
 
     def expose(self) -> None:
         """Note that parameters can be written without notice from now on."""

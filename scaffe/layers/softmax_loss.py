@@ -28,6 +28,7 @@ class SoftmaxWithLoss(LossLayer):
     def reshape(self, bottom: Blobs, top: Blobs) -> None:
         scores, labels = bottom[:2]
         self.view = self.outer, self.classes, self.inner = class_view(self, scores, self.given_axis, labels)
+        self.places = self.xp.arange(self.outer)[:, None], self.xp.arange(self.inner)
         top[0].reshape()
         if len(top) > 1:
             top[1].reshape(*scores.shape)
@@ -65,7 +66,8 @@ class SoftmaxWithLoss(LossLayer):
 
     def _losses(self) -> Any:
         """Return the loss of each label, (outer x inner)."""
-        self.hit = self.xp.arange(self.outer)[:, None], self.labels, self.xp.arange(self.inner)
+        outer, inner = self.places
+        self.hit = outer, self.labels, inner
         return -self.xp.log(self.xp.maximum(self.prob[self.hit], SMALLEST))
 
     def _differentiate(self, dx: Any) -> None:

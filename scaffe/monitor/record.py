@@ -73,6 +73,7 @@ class RankRecord:
     def __init__(self) -> None:
         self.row = memoryview(bytearray(NBYTES)).cast("q")
         self._iteration, self._net, self._operation, self._layer = 0, 0, SET_UP, -1
+        self._begun = 0  # the word of the iteration and the net alone
         self._waiting = tuple(_Waiting(self, wait) for wait in range(len(WAITS)))
         self._wait = 0
         self._store(0)
@@ -91,6 +92,7 @@ class RankRecord:
     def begin(self, iteration: int, net: int = 0) -> None:
         """Record the iteration and the net of the next operations; no layer is computed yet."""
         self._iteration, self._net, self._layer = iteration, net, -1
+        self._begun = packed(iteration, net, 0, -1, 0)
         self._store(0)
 
     def rest(self) -> None:
@@ -113,7 +115,7 @@ class RankRecord:
         self._wait = wait = END if self._wait == END else wait
         row = self.row
         row[SINCE_WORD] = time.monotonic_ns()
-        row[WHAT_WORD] = packed(self._iteration, self._net, self._operation, self._layer, wait)
+        row[WHAT_WORD] = self._begun | (self._operation << LAYER_BITS | self._layer + 1) << WAIT_BITS | wait
 
 
 class _Waiting:

@@ -142,11 +142,12 @@ class World(Reserve):
 
     def allsums(self, values: Sequence[float] | np.ndarray) -> np.ndarray:
         """Return the sums of the values over all ranks, float64, the same bits on each. Collective."""
-        from mpi4py import MPI
-
         sums = np.array(values, np.float64)
-        with self.record.waiting(RANKS):
-            self.comm.Allreduce(MPI.IN_PLACE, sums)
+        if self.size > 1:  # else each iteration would call MPI for nothing
+            from mpi4py import MPI
+
+            with self.record.waiting(RANKS):
+                self.comm.Allreduce(MPI.IN_PLACE, sums)
         return sums
 
     def allmin(self, value: float) -> float:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scaffe.blobs.finite import all_finite, first_faulty
+from scaffe.blobs.finite import all_finite, first_faulty, has_finite_squares
 from scaffe.blobs.packed import PackedParameters, ParameterBlob
 from scaffe.errors import ScaffeError
 from scaffe.proto import SolverParameter
@@ -60,6 +60,7 @@ class Rule:
         self.history = self._no_history()
         self._memory: dict[int, Arrays] = {}  # scratch, by thread
         self._blocks: dict[tuple[int, int], list[Block]] = {}
+        self._owned_counts: dict[int, int] = {}
         self._faulty: int | None = None
 
     def _no_history(self) -> list[np.ndarray]:
@@ -77,10 +78,13 @@ class Rule:
             if not all(kept):
                 self.history[:] = self._no_history()
             self._blocks.clear()
+            self._owned_counts.clear()
 
     def owned_count(self, i: int) -> int:
         """Return how many elements of parameter i this rank updates."""
-        return sum(part.stop - part.start for part in self.owned.within(self.packed.slices[i]))
+        if i not in self._owned_counts:
+            self._owned_counts[i] = sum(part.stop - part.start for part in self.owned.within(self.packed.slices[i]))
+        return self._owned_counts[i]
 
     def copy_history(self, i: int, array: np.ndarray) -> None:
         """Copy the first history value of parameter i's elements, as far as this rank has it, into an array."""
@@ -191,9 +195,9 @@ class Rule:
 
     def look_at(self, i: int, block: Block) -> None:
         """Record parameter i as faulty if an updated block of it is not finite."""
-        arrays = (block.data,) if self.shows else (block.data, *block.history)
-        if self._faulty is None and not all(map(all_finite, arrays)):
-            self._faulty = i
+        for array in (block.data,) if self.shows else (block.data, *block.history):
+            if not has_finite_squares(array) and self._faulty is None and not all_finite(array):
+                self._faulty = i
 
     def look(self) -> None:
         """Record the first statistic that is not finite as faulty. Called at the end of each iteration."""

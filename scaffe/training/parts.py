@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import chain
 from weakref import WeakSet
 
 import numpy as np
@@ -128,7 +129,7 @@ class Parts:
 
     def lends_parameters(self) -> bool:
         """Return whether a user holds a parameter's array, into which layers of the user's own can write."""
-        return any(net.held.holds_any(blobs, "array") for net in self.users_nets for blobs in net.params.values())
+        return any(net.held.holds_any(chain(*net.params.values()), "array") for net in self.users_nets)
 
     def note_written(self) -> None:
         """Note that what has written parameters until now was training itself."""

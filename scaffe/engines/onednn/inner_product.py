@@ -15,6 +15,7 @@ from scaffe.engines.onednn.operands import Operand
 from scaffe.engines.onednn.pooled_memory import pooled
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of
 from scaffe.engines.onednn.row_product import RowProduct
+from scaffe.engines.onednn.sgemm import MadeFor, Sgemm
 from scaffe.engines.onednn.weights import WeightForm
 from scaffe.layers.inner_product import InnerProduct
 from scaffe.layers.layer import Blobs, register
@@ -33,24 +34,38 @@ class SgemmPrimitives(LayerPrimitives):
         super().__init__(layer, bottom, top)
         if layer.outputs < SMALL:
             raise NoFastForm  # without a reason: not a case to log
+        self._forward, self._weights = MadeFor(self._by_rows), MadeFor(self._by_weights)
+        self._data = MadeFor(self._by_data)
+
+    def _by_rows(self, x: np.ndarray, weights: np.ndarray, y: np.ndarray) -> Sgemm:
+        return Sgemm(self.engine, self._matrix(x), self.layer.weight(weights).T, self._matrix(y))
+
+    def _by_weights(self, x: np.ndarray, dy: np.ndarray, diff: np.ndarray) -> Sgemm:
+        one, other = (x, dy) if self.layer.transpose else (dy, x)
+        return Sgemm(self.engine, self._matrix(one).T, self._matrix(other), diff)
+
+    def _by_data(self, dy: np.ndarray, weights: np.ndarray, dx: np.ndarray) -> Sgemm:
+        return Sgemm(self.engine, self._matrix(dy), self.layer.weight(weights), self._matrix(dx))
+
+    def _matrix(self, array: np.ndarray) -> np.ndarray:
+        return array.reshape(self.layer.rows, -1)
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
-        layer, weights = self.layer, self.layer.weight(self.layer.blobs[0].array)
-        x, y = bottom[0].array.reshape(layer.rows, -1), top[0].array.reshape(layer.rows, -1)
+        layer = self.layer
+        product = self._forward(bottom[0].array, layer.blobs[0].array, top[0].array)
         if layer.bias_term:
-            y[...] = layer.blobs[1].array
-        self.engine.gemm(x, weights.T, y, add=layer.bias_term)
+            product.out[...] = layer.blobs[1].array
+        product.run(add=layer.bias_term)
 
     def backward(self, top: Blobs, propagate_down: Sequence[bool], bottom: Blobs) -> None:
         layer, (weights, *_) = self.layer, self.layer.blobs
-        x, dy = bottom[0].array.reshape(layer.rows, -1), top[0].diff_array.reshape(layer.rows, -1)
+        dy = top[0].diff_array
         if layer.param_propagate_down[0]:
             diff, zeros = weights.diff_values.to_add(weights.shape, np)
-            one, other = (x, dy) if layer.transpose else (dy, x)
-            self.engine.gemm(one.T, other, diff, add=not zeros)
+            self._weights(bottom[0].array, dy, diff).run(add=not zeros)
         layer.add_bias_diff(dy)
         if propagate_down[0]:
-            self.engine.gemm(dy, layer.weight(weights.array), bottom[0].diff_array.reshape(layer.rows, -1))
+            self._data(dy, weights.array, bottom[0].diff_array).run()
 
 
 class Bf16Primitives(LayerPrimitives):

@@ -12,16 +12,18 @@ class PooledMemory(Memory):
     """Temporary values: a buffer of the pool from `acquire` to `release`, or to the time that no blob holds it."""
 
     def __init__(self, engine: Onednn, desc: Desc):
-        self.pool, self._holders = engine.gradients, 0
+        self.pool, self._holders, self._count = engine.gradients, 0, -(-desc.nbytes // 4)
         self._whole: np.ndarray | None = None
+        self._before: np.ndarray | None = None  # the buffer that it is pointed at, its own or not
         super().__init__(engine, desc, np.empty(0, np.float32))
 
     def acquire(self) -> PooledMemory:
         """Take a buffer from the pool unless there is one; return this."""
         if self._whole is None:
-            count = -(-self.desc.nbytes // 4)
-            self._whole = self.pool.take(count)
-            self.point(self._whole[:count])
+            whole = self._whole = self.pool.take(self._count)
+            if whole is not self._before:
+                self._before = whole
+                self.point(whole[: self._count])
         return self
 
     def hold(self) -> None:

@@ -24,6 +24,7 @@ from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.blob_types import low_blobs
 from scaffe.engines.onednn.buffer_pool import BufferPool
 from scaffe.engines.onednn.descriptors import Desc, Handle, NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.sgemm import Sgemm, float32
 from scaffe.engines.reference import Reference
 from scaffe.errors import OnednnError
 from scaffe.layers.layer import Layer
@@ -151,15 +152,7 @@ class Onednn(Reference):
 
     def gemm(self, a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> None:
         """Write a b into `out`, or add it. Each of a and b may be a transposed view; `out` is in C order."""
-        (rows, depth), columns = a.shape, b.shape[1]
-        (a_order, a_step), (b_order, b_step) = _order(a), _order(b)
-        given = a_order, b_order, rows, columns, depth, 1.0, address(a), a_step, address(b), b_step
-        start = time.perf_counter()
-        self.library.call("sgemm", *given, float(add), address(_float32(out)), max(1, columns))
-        if self.watcher:
-            read, written = (Tensor(address(array), "float32") for array in (a, out))
-            moved = a.nbytes + b.nbytes + out.nbytes * (1 + add)
-            self.watcher(KernelRun("sgemm", time.perf_counter() - start, read, written, moved))
+        Sgemm(self, a, b, out).run(add)
 
     # Descriptors.
 
@@ -291,7 +284,7 @@ class Memory(Handle, Form):
         if buffer is None:
             buffer = aligned_zeros(-(-desc.nbytes // 4))
             buffer = buffer.reshape(desc.shape) if self.plain else buffer
-        self.buffer = _float32(buffer)
+        self.buffer = float32(buffer)
         handle = engine.library.create("memory_create", desc.handle, engine.handle, address(buffer))
         super().__init__(engine.library, "memory", handle)
         self._out: tuple[Memory, Primitive] | None = None
@@ -310,7 +303,7 @@ class Memory(Handle, Form):
     def point(self, array: np.ndarray) -> None:
         """Use the memory of `array` (float32) from now on; raise OnednnError for another type."""
         if array is not self.buffer:
-            self.buffer = _float32(array)
+            self.buffer = float32(array)
             self.library.call("memory_set_data_handle", self.handle, address(array))
 
     def store(self, array: np.ndarray) -> None:
@@ -381,18 +374,3 @@ def reorder(source: Memory, target: Memory, add: bool = False) -> Primitive:
 def _strides(shape: Sequence[int]) -> list[int]:
     """Return the strides of an array in C order, in elements."""
     return [prod(shape[i + 1 :]) for i in range(len(shape))]
-
-
-def _order(matrix: np.ndarray) -> tuple[bytes, int]:
-    """Return sgemm's letter for a matrix, N for C order and T for Fortran order, and its leading dimension."""
-    if _float32(matrix).flags.c_contiguous:
-        return b"N", max(1, matrix.shape[1])
-    if matrix.flags.f_contiguous:
-        return b"T", max(1, matrix.shape[0])
-    raise OnednnError(f"a matrix of shape {matrix.shape}, strides {matrix.strides}: expected C or Fortran order")
-
-
-def _float32(array: np.ndarray) -> np.ndarray:
-    if array.dtype != np.float32:
-        raise OnednnError(f"oneDNN computes in float32, got an array of {array.dtype}")
-    return array
