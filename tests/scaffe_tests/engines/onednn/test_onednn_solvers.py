@@ -127,3 +127,13 @@ def test_threads_that_update_at_once_have_primitives_of_their_own(monkeypatch):
     may_end.set()
     thread.join()
     assert seen[0] is not seen[1]
+
+
+def test_bits_do_not_depend_on_where_a_parameter_is_cut():
+    rules = [rule_of(Onednn(1)) for _ in range(2)]
+    for rule, cut in zip(rules, (None, 1000), strict=True):
+        rule.packed.clear_diffs()
+        rule.packed.diff[...] = np.random.default_rng(2).standard_normal(rule.packed.diff.size)
+        update(rule, 0.1, 0, cut)
+    assert rules[0].packed.data.tobytes() == rules[1].packed.data.tobytes()
+    assert rules[0].history[0].tobytes() == rules[1].history[0].tobytes()
