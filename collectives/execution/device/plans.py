@@ -66,8 +66,8 @@ class PeerPlan(Plan):
         elif VERBS[self.what].spreads or self.what == "gather":
             self._give_parts()
         else:
-            for part, own in self._own(self.recv):
-                self.device.copy_from(own, self._sources[self.root] + part[0] * own.dtype.itemsize, self._stream)
+            for place, own in self._own(self.recv):
+                self.device.copy_from(own, self._sources[self.root] + place[0] * own.dtype.itemsize, self._stream)
         self._last.record(self._stream)
         yield self._last  # before the barrier
         if wait:
