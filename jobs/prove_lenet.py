@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from scaffe.parallel.owners import OWNERS
 from scaffe.proto.files import read_weights
 
 JOBS = Path(__file__).resolve().parent
@@ -48,9 +49,10 @@ def prepare(folder: Path, iterations: int) -> None:
     start(1, "convert-digits", DATA, folder=folder)
 
 
-def trained(folder: Path, ranks: int, device: str, iterations: int) -> tuple[float, np.ndarray]:
+def trained(folder: Path, ranks: int, device: str, owners: str, iterations: int) -> tuple[float, np.ndarray]:
     """Train on `ranks` ranks; return the accuracy and all parameters."""
-    log = start(ranks, "train", "--solver", "solver.prototxt", "--device", device, folder=folder)
+    how = "--device", device, "--owners", owners
+    log = start(ranks, "train", "--solver", "solver.prototxt", *how, folder=folder)
     weights = read_weights(folder / DATA / f"lenet_iter_{iterations}.caffemodel")
     values = [np.array(blob.data, np.float32) for layer in weights.layer for blob in layer.blobs]
     return float(re.findall(r"accuracy = (\S+)", log)[-1]), np.concatenate(values)
@@ -61,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--ranks", default="1,2,4", help="numbers of ranks, comma separated (default: %(default)s)")
+    parser.add_argument("--owners", default="root", choices=OWNERS, help="of train (default: %(default)s)")
     parser.add_argument("--iterations", type=int, default=400, choices=sorted(ENOUGH))
     parser.add_argument("--folder", type=Path, help="an empty folder to run in (default: a temporary one)")
     arguments = parser.parse_args(argv)
@@ -68,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder = arguments.folder or Path(temporary)
         prepare(folder, arguments.iterations)
         counts = [int(count) for count in arguments.ranks.split(",")]
-        runs = [trained(folder, count, arguments.device, arguments.iterations) for count in counts]
+        how = arguments.device, arguments.owners, arguments.iterations
+        runs = [trained(folder, count, *how) for count in counts]
     alone = runs[0][1]
     apart = [float(np.abs(values - alone).mean() / np.abs(alone).mean()) for _, values in runs[1:]]
     accuracies = [accuracy for accuracy, _ in runs]

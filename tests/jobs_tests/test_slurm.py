@@ -135,8 +135,9 @@ def test_the_job_that_proves_a_cluster_runs_without_gpus(slurm, tmp_path: Path) 
     env = {**slurm, "DEVICE": "cpu", "BYTES": "65536", "SCAFFE_VENV": sys.prefix}
     run = subprocess.run(submit, env=env, cwd=JOBS.parent, capture_output=True, text=True, timeout=900)
     log = (tmp_path / "log").read_text()
-    steps = ["devices_n0", "bcast", "reduce", "allreduce", "lenet"]
-    assert [line.split()[:2] for line in log.splitlines()[-5:]] == [[name, "passed"] for name in steps], log
+    steps = ["devices_n0", "bcast", "reduce", "allreduce", "reduce_scatter", "allgather", "lenet_root", "lenet_slices"]
+    assert [line.split()[:2] for line in log.splitlines()[-8:]] == [[name, "passed"] for name in steps], log
     assert run.returncode == 0
     assert "65536 " in (tmp_path / "out/reduce.log").read_text()
-    assert "on 1,2 ranks; parameters" in (tmp_path / "out/lenet.log").read_text()
+    for owners in ("root", "slices"):
+        assert "on 1,2 ranks; parameters" in (tmp_path / f"out/lenet_{owners}.log").read_text()
