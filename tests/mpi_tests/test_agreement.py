@@ -3,7 +3,7 @@
 import pytest
 from mpi4py import MPI
 
-from collectives import DisagreementError, agree, agreement
+from collectives import CollectiveError, DisagreementError, agree, agreement
 
 COMM = MPI.COMM_WORLD
 pytestmark = pytest.mark.mpi
@@ -44,3 +44,14 @@ def test_a_rank_that_waits_long_for_others_in_a_new_call_says_so(monkeypatch):
             assert f"rank {rank} has waited 0 s for other ranks to agree on reduce, which is" in COMM.recv(source=rank)
     assert agreement.share(COMM, None, may_run="reduce" if COMM.rank != late else "")
     assert agreement.share(COMM, None)  # without plans no other call can run
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_rank_with_an_error_waits_for_less_long_and_none_where_no_call_may_run(monkeypatch):
+    waited = []
+    monkeypatch.setattr(agreement, "_is_complete", lambda request, patience: waited.append(patience) or True)
+    assert agreement.share(COMM, None)
+    assert waited == []
+    with pytest.raises(CollectiveError, match="rank 0: no memory"):
+        agreement.share(COMM, CollectiveError("no memory") if COMM.rank == 0 else None, may_run="reduce")
+    assert waited == [agreement.LONG if COMM.rank else agreement.PATIENCE]

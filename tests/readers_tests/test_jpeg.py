@@ -105,3 +105,10 @@ def test_what_both_make_of_damaged_files_is_the_same(content, cut, noise, by_pil
 def test_files_that_end_early_are_bad_records(length):
     with pytest.raises(RecordError, match="can't be decoded as an image"):
         decode_image(KINDS["plain"][:length])
+
+
+@pytest.mark.skipif(readers_jpeg.simplejpeg is None, reason="needs simplejpeg")
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (53, 37)])
+def test_pixels_begin_where_the_decoder_writes_into_the_cache(size):
+    pixels = decode_jpeg(written(size=size))
+    assert pixels.__array_interface__["data"][0] % 32 == 16

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import numpy as np
 import pytest
 
@@ -33,3 +35,11 @@ def test_planes_are_the_slices_of_an_image_however_it_lies_in_memory(image, whol
     assert (_words(image) is not None) == whole_pixels
     cut = (CUT[0], slice(1, min(8, image.shape[2])))
     np.testing.assert_array_equal(planes(image, cut, step), image[:, cut[0], cut[1]][:, :, ::step])
+
+
+def test_planes_are_not_those_of_another_thread():
+    mine = planes(CHANNELS, CUT)
+    thread = Thread(target=planes, args=((255 - PIXELS).transpose(2, 0, 1), CUT))
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(mine, CHANNELS[:, CUT[0], CUT[1]])
