@@ -9,6 +9,7 @@ from scaffe.errors import ScaffeError
 from scaffe.monitor.record import RANKS, WAIT, unpacked
 from scaffe.parallel import world as worlds
 from scaffe.parallel.world import World
+from scaffe.timeline import trace
 
 
 @pytest.fixture
@@ -37,3 +38,17 @@ def test_a_rank_that_fails_as_all_do_waits_for_the_others(world, monkeypatch):
     assert world.fail(ScaffeError("no such file")) == 2
     assert world.waits == [RANKS]
     assert unpacked(world.record.row)[WAIT] == 0
+
+
+def test_a_rank_that_writes_a_trace_waits_for_the_others_clocks_and_texts(monkeypatch, tmp_path):
+    world, waits = World(MPI.COMM_SELF), []
+
+    def see(value):
+        waits.append(unpacked(world.record.row)[WAIT])
+        return value
+
+    monkeypatch.setattr(trace, "clock_offset", lambda world: see(0.0))
+    trace.write(world, tmp_path / "timeline.json", [], {})
+    monkeypatch.setattr(world, "comm", SimpleNamespace(recv=lambda source: see(f"of rank {source}")))
+    assert trace._received(world, 1) == "of rank 1"
+    assert waits == [RANKS, RANKS]
