@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -10,7 +12,7 @@ from scaffe.errors import RanksLostError, ScaffeError
 from scaffe.monitor.log import log
 from scaffe.monitor.log import start as start_log
 from scaffe.parallel.mpi_library import can_shrink
-from scaffe.parallel.spares import JobProcess, Regrouped, Spares
+from scaffe.parallel.spares import FINALIZES, JobProcess, Regrouped, Spares
 from scaffe.parallel.watch.watch import Probe
 
 if TYPE_CHECKING:
@@ -132,6 +134,7 @@ class Reserve:
         self.spares = spares = Spares(self.comm, members, count)
         self._take_seats(spares, spares.split())
         self.share_cores()
+        atexit.register(self.dismiss_spares, FINALIZES)  # where a program ends without `leave`
         for one in spares.waiting:
             text = "Spare: process %d on %s, started as rank %d, waits to take a lost rank's place"
             log.info(text, one.pid, one.host, one.number)
@@ -164,6 +167,8 @@ class Reserve:
         was_spare, ranks = spares.is_waiting, self._ranks(spares)
         comm, changed, code = spares.regroup()
         if code is not None:
+            if was_spare and code & FINALIZES:
+                sys.exit(0)
             if was_spare:
                 self.leave(code)
             raise RanksLostError("a rank was lost when others had ended")

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 PAUSE = 0.02  # seconds between two looks of a spare: MPI's own waits would keep a core busy
-SPLIT, GOES_ON, CODE = 1 << 8, 1 << 9, (1 << 8) - 1  # bits that all processes must have, and those of an exit code
+CODE = (1 << 8) - 1  # the bits of an exit code
+SPLIT, GOES_ON, FINALIZES = 1 << 8, 1 << 9, 1 << 10  # bits that all processes must have
 
 
 class JobProcess(NamedTuple):
@@ -133,10 +134,11 @@ class Spares:
     def regroup(self, code: int | None = None) -> tuple[MPI.Intracomm, Regrouped, int | None]:
         """Go on without lost processes, spares in their seats; return `split`'s communicator and what has changed.
 
-        The seats that end pass their exit `code`, which is returned to all processes; then none goes on. Each process
-        has no message in flight. Collective over all that are left, once `comm` is revoked.
+        The seats that end pass their exit `code`, which is returned to all processes; then none goes on. It has the bit
+        FINALIZES where they end by MPI_Finalize, which waits for all. Each process has no message in flight. Collective
+        over all that are left, once `comm` is revoked.
         """
-        mine, changed = SPLIT | (GOES_ON | CODE if code is None else code), Regrouped([], [], [])
+        mine, changed = SPLIT | (GOES_ON | FINALIZES | CODE if code is None else code), Regrouped([], [], [])
         while True:
             self._take_left(cast("MPI.Intracomm", self.comm.Shrink()), changed)
             comm = None
@@ -149,7 +151,7 @@ class Spares:
                 agreed = self.comm.Agree(mine if comm is not None else mine & ~SPLIT)
             if comm is not None and agreed & SPLIT:
                 self.new = [one for one, _ in changed.joined if one in self.seats]
-                return comm, changed, None if agreed & GOES_ON else agreed & CODE
+                return comm, changed, None if agreed & GOES_ON else agreed & (FINALIZES | CODE)
 
     def _take_left(self, comm: MPI.Intracomm, changed: Regrouped) -> None:
         """Take a communicator of the processes that are left."""

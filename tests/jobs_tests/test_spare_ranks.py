@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from event_files import curves, events
-from lost_runs import recoveries, running
+from lost_runs import END, recoveries, running
 
 pytestmark = pytest.mark.mpi_skip  # they start an mpirun of their own
+PROGRAM = """
+import sys
+from scaffe import Solver
+from scaffe.parallel.run import Run
+solver = Solver("solver.prototxt", run=Run(on_rank_loss="shrink", spares=1))
+solver.solve()
+if "close" in sys.argv:
+    solver.close()
+print("at its end")
+sys.exit(3)
+"""
 
 
 @pytest.mark.parametrize(
@@ -71,3 +84,10 @@ def test_spares_end_with_the_exit_code_of_an_error(runs):
     assert result.returncode == 2, result.stderr
     assert result.stderr.count("none.solverstate") == 1 and "MPI_ABORT" not in result.stderr
     assert running(result) == []
+
+
+@pytest.mark.parametrize("word", ["close", "leave open"])
+def test_the_spares_of_a_program_of_ones_own_end_with_it(runs, word):
+    folder = runs.write("program", END, {})
+    result = runs.mpirun(3, "--with-ft", "ulfm", sys.executable, "-c", PROGRAM, word, cwd=folder)
+    assert (result.returncode, result.stdout.count("at its end")) == (3, 2), result.stderr
