@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from scaffe.compute import Compute
+from scaffe.parallel.instances.gathers.gather import registered
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.topology import Domain, Topology
 from scaffe.parallel.instances.trial import InstancesTrial
@@ -22,6 +23,7 @@ COMM = MPI.COMM_WORLD
 FASTEST = {"1": 2.0, "numa": 1.0, "core": 3.0}  # seconds of an iteration
 AUTO = Instances("auto", gather="slices", oversubscribe=True)
 NUMBERS = 3 * InstancesTrial.ITERATIONS  # iterations
+DELAYS = 4  # that a trial of two instances times
 NORM = 'layer { name: "norm" type: "BatchNorm" bottom: "data" top: "norm" }'
 pytestmark = pytest.mark.mpi
 
@@ -129,10 +131,11 @@ def test_a_gather_and_a_delay_that_are_timed_leave_the_bits(folder):
     """Of two instances' gradients each gather makes the same sums."""
     given = Instances(2, launch_groups=2, launch_delay="auto", oversubscribe=True)
     clock = {"slices": 2e-5, "tree:2": 1e-5, "server": 3e-5}
-    auto = Trained(folder, given, lambda one: clock[one.gather] + float(one.launch_delay)).step(45)
-    plain = Trained(folder, Instances(2, gather="slices", oversubscribe=True)).step(45)
+    steps = (len(registered()) + DELAYS) * InstancesTrial.ITERATIONS + 3
+    auto = Trained(folder, given, lambda one: clock.get(one.gather, 4e-5) + float(one.launch_delay)).step(steps)
+    plain = Trained(folder, Instances(2, gather="slices", oversubscribe=True)).step(steps)
     assert auto.used[-1] == Instances(2, "tree:2", 2, "0", oversubscribe=True)
-    assert len({one.launch_delay for one in auto.used}) == 4
+    assert len({one.launch_delay for one in auto.used}) == DELAYS
     assert all(map(np.array_equal, auto.end(), plain.end()))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from scaffe.compute import Compute
 from scaffe.errors import PlanError
+from scaffe.parallel.instances.gathers.gather import registered
 from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.instances.topology import Domain, Topology
 from scaffe.parallel.instances.trial import InstancesTrial
@@ -91,13 +92,13 @@ def test_a_batch_of_one_has_one_instance_and_the_log_says_why(make, caplog):
 
 def test_where_bits_must_repeat_no_clock_chooses_the_order_of_adding(make):
     tried = [make(compute=Compute(deterministic=given)).job.auto_instances._gathers() for given in (False, True)]
-    assert set(tried[0]) == {"slices", "tree:2", "server"} and tried[1] == ["slices"]
+    assert set(tried[0]) >= {"slices", "tree:2", "server"} and tried[1] == ["slices"]
 
 
 def test_the_log_has_one_line_of_the_trial(make, caplog):
     caplog.set_level("INFO", "scaffe")
     solver = make(instances=Instances(2, oversubscribe=True))
-    solver.step(3 * InstancesTrial.ITERATIONS + 1)
+    solver.step(len(registered()) * InstancesTrial.ITERATIONS + 1)
     [line] = [text for text in caplog.messages if text.startswith("Instances")]
     assert line.startswith(f"Instances: 2, gather {solver.job.auto_instances.present.gather}, the fastest")
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from scaffe.errors import ScaffeError
+from scaffe.parallel.instances.gathers.gather import known
 from scaffe.parallel.instances.gathers.server import ServerGather
 from scaffe.parallel.instances.gathers.tree import TreeGather
 from scaffe.parallel.instances.instances import Instances
@@ -34,7 +35,7 @@ def test_a_number_is_taken_as_such() -> None:
         for n in (1025, "10000", "x:1025", "9" * 5000)
     ]
     + [
-        ({"gather": "ring"}, "unknown gather 'ring'; known: server, slices, tree:2"),
+        ({"gather": "ring"}, f"unknown gather 'ring'; known: {known()}"),
         ({"launch_groups": 0}, "launch_groups must be 1 or more, got 0"),
         ({"launch_delay": "soon"}, "launch_delay must be seconds such as 0.005, or auto; got 'soon'"),
         ({"launch_delay": -1}, "launch_delay must be seconds such as 0.005, or auto; got '-1'"),
