@@ -36,9 +36,9 @@ def test_with_a_gpu_the_mode_and_the_device_choose_it(monkeypatch):
     monkeypatch.setattr(defaults, "choose", lambda *given: asked.append(given) or "a GPU")
     caffe.set_device(np.int64(2))
     caffe.set_mode_gpu()
-    assert defaults.chosen(None, None) == (Compute(device="cuda", deterministic=True), "a GPU")
+    assert get_defaults().compute == Compute(device="cuda", deterministic=True) and defaults.default_gpu() == "a GPU"
     caffe.set_mode_cpu()
-    assert defaults.chosen(None, None) == (Compute(device="cpu", deterministic=True), None)
+    assert get_defaults().compute == Compute(device="cpu", deterministic=True) and defaults.default_gpu() is None
     assert asked == [("cuda", "2")]
 
 
