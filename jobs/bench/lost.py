@@ -108,12 +108,18 @@ def lines(name: str, numbers: str, iterations: int, every: bool, clock: Callable
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nets", default="alexnet,caffenet,googlenet,resnet50,vgg16", help="default: %(default)s")
+    every = "every layer, not the ten that lose most"
+    print_tables(lines, __doc__.splitlines()[0], "alexnet,caffenet,googlenet,resnet50,vgg16", every)
+
+
+def print_tables(lines: Callable[..., Iterator[str]], description: str, nets: str, every: str) -> None:
+    """Print the lines of each net that the command line names, by default `nets`; `every` is the help of --all."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--nets", default=nets, help="default: %(default)s")
     parser.add_argument("--compute", default="float32", choices=[one for one in NUMBERS if one != "tf32"])
     parser.add_argument("--iterations", type=int, default=5, metavar="N")
     parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for a machine with other work")
-    parser.add_argument("--all", action="store_true", help="every layer, not the ten that lose most")
+    parser.add_argument("--all", action="store_true", help=every)
     arguments = parser.parse_args()
     names = arguments.nets.split(",")
     if unknown := [name for name in names if name not in NETS]:

@@ -14,21 +14,17 @@ An update reads gradient, values and history, and writes the last two: 20 bytes 
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from engine import NETS
 from iteration import build, zoo
-from iteration_times import CLOCKS, seconds
-from lost import Rounds
-from threadpoolctl import threadpool_limits
+from iteration_times import seconds
+from lost import Rounds, print_tables
 
 import scaffe
 from scaffe.blob import Blob
-from scaffe.compute import NUMBERS
 from scaffe.devices.choices import FIXED
 from scaffe.devices.kernel_run import KernelRun
 from scaffe.engines.onednn import library as lib
@@ -110,20 +106,7 @@ def lines(name: str, numbers: str, iterations: int, every: bool, clock: Callable
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nets", default="alexnet,googlenet,resnet50", help="default: %(default)s")
-    parser.add_argument("--compute", default="float32", choices=[one for one in NUMBERS if one != "tf32"])
-    parser.add_argument("--iterations", type=int, default=5, metavar="N")
-    parser.add_argument("--clock", default="wall", choices=CLOCKS, help="cpu: for a machine with other work")
-    parser.add_argument("--all", action="store_true", help="each layer too")
-    arguments = parser.parse_args()
-    names = arguments.nets.split(",")
-    if unknown := [name for name in names if name not in NETS]:
-        parser.error(f"unknown nets {' '.join(unknown)}; known: {' '.join(NETS)}")
-    threadpool_limits(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    clock = CLOCKS[arguments.clock]
-    for name in names:
-        print(*lines(name, arguments.compute, arguments.iterations, arguments.all, clock), sep="\n", flush=True)
+    print_tables(lines, __doc__.splitlines()[0], "alexnet,googlenet,resnet50", "each layer too")
 
 
 if __name__ == "__main__":

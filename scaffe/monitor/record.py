@@ -41,7 +41,12 @@ _, RANKS, PARAMETERS, SUMS, INSTANCES, END = range(len(WAITS))
 def packed(iteration: int, net: int, operation: int, layer: int, wait: int) -> int:
     """Return the fields as one int64."""
     word = (iteration & 0x7FFFFFFF) << NET_BITS | net
-    return ((word << OPERATION_BITS | operation) << LAYER_BITS | layer + 1) << WAIT_BITS | wait
+    return word << OPERATION_BITS + LAYER_BITS + WAIT_BITS | _now(operation, layer, wait)
+
+
+def _now(operation: int, layer: int, wait: int) -> int:
+    """Return the fields that change within an iteration of a net, in their places."""
+    return (operation << LAYER_BITS | layer + 1) << WAIT_BITS | wait
 
 
 def unpacked(words: Sequence[int]) -> tuple[int, ...]:
@@ -115,7 +120,7 @@ class RankRecord:
         self._wait = wait = END if self._wait == END else wait
         row = self.row
         row[SINCE_WORD] = time.monotonic_ns()
-        row[WHAT_WORD] = self._begun | (self._operation << LAYER_BITS | self._layer + 1) << WAIT_BITS | wait
+        row[WHAT_WORD] = self._begun | _now(self._operation, self._layer, wait)
 
 
 class _Waiting:

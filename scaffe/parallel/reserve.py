@@ -213,7 +213,10 @@ class Reserve:
         raise NotImplementedError
 
     def dismiss_spares(self, code: int) -> None:
-        """End the spares with this exit code. Called by all ranks that are left, last of all, and by the spares."""
+        """End the spares with this exit code, or FINALIZES.
+
+        Called by all ranks that are left, last of all, and by the spares.
+        """
         if self.spares is None:
             return
         if not self.is_spare:
