@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from collectives.errors import ArgumentError, DeviceFault
-from collectives.execution.device import kernels, nccl
+from collectives.execution.device import codec_kernels, kernels, nccl
 from collectives.execution.operations import Operation
 from collectives.execution.peer import address
 
@@ -164,6 +164,23 @@ class CudaDevice:
         divisor = np.int32(sources.size if op.divided else 1)
         arguments = targets, np.int32(targets.size), sources, np.int32(sources.size), begin, end, divisor
         self._launch(f"all_{kernel(op)}_{dtype}", part.stop - part.start, arguments, stream)
+
+    def encode(self, codec: str, values: Any, message: Any, lost: Any, spreads: bool, stream: CudaStream) -> None:
+        """Launch a codec's kernel that encodes."""
+        kept = np.uint64(0) if lost is None else lost
+        arguments = values, message, kept, np.int32(spreads), np.uint64(values.size)
+        self._launch(f"encode_{codec}", codec_kernels.threads(codec, values.size), arguments, stream)
+
+    def decode(self, codec: str, message: Any, values: Any, stream: CudaStream) -> None:
+        """Launch a codec's kernel that decodes."""
+        self._launch(f"decode_{codec}", values.size, (values, message, np.uint64(values.size)), stream)
+
+    def decode_join(
+        self, op: Operation, codec: str, target: Any, source: Any, message: Any, stream: CudaStream
+    ) -> None:
+        """Launch a codec's kernel that decodes and joins."""
+        arguments = target, source, message, np.uint64(target.size)
+        self._launch(f"decode_{kernel(op)}_{codec}", target.size, arguments, stream)
 
     def table(self, pointers: Sequence[int], stream: CudaStream) -> Any:
         """Return device pointers as an array on the device."""

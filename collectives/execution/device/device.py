@@ -86,6 +86,19 @@ class Device(Protocol):
     ) -> None:
         """Join a part of all sources, in their order, and write it to all targets, which may be among the sources."""
 
+    def encode(self, codec: str, values: Any, message: Any, lost: Any, spreads: bool, stream: Any) -> None:
+        """Write float32 values as the bytes of a message, by a codec's name.
+
+        `lost`, None for nothing, is added to the values first; what rounding loses is then there. With `spreads` the
+        values become what arrives.
+        """
+
+    def decode(self, codec: str, message: Any, values: Any, stream: Any) -> None:
+        """Write a message's numbers into float32 values."""
+
+    def decode_join(self, op: Operation, codec: str, target: Any, source: Any, message: Any, stream: Any) -> None:
+        """Join a message's numbers: target = source op number. Target and source may be the same."""
+
     def table(self, pointers: Sequence[int], stream: Any) -> PointerTable:
         """Return pointers in the form that `join_all` takes on that stream."""
 

@@ -8,6 +8,8 @@ pointers are aligned, each thread moves 16 bytes at a time; fewer leave memory b
 
 from __future__ import annotations
 
+from collectives.execution.device import codec_kernels
+
 NAMES = {"float16": "half", "float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
 OPERATIONS = ("sum", "max", "min")
 FLAGS = ("--std=c++17", "--fmad=false")
@@ -114,10 +116,11 @@ def source() -> str:
     pairs = [(op, name) for name in NAMES for op in OPERATIONS]
     joins = [JOIN.format(op=op, rule=op.title(), name=name, type=NAMES[name]) for op, name in pairs]
     divides = [DIVIDE.format(name=name, type=kind) for name, kind in NAMES.items() if name.startswith("float")]
-    return "".join([COMMON, *joins, *divides])
+    return "".join([COMMON, *joins, *divides, codec_kernels.source(OPERATIONS)])
 
 
 def names() -> list[str]:
     """Return the names of all kernels."""
     pairs = [f"{op}_{name}" for name in NAMES for op in OPERATIONS]
-    return [*pairs, *(f"all_{pair}" for pair in pairs), *(f"divide_{name}" for name in NAMES if name[0] == "f")]
+    divides = [f"divide_{name}" for name in NAMES if name[0] == "f"]
+    return [*pairs, *(f"all_{pair}" for pair in pairs), *divides, *codec_kernels.names(OPERATIONS)]

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 from fake_nccl import FakeNccl
 
+from collectives.codecs import CODECS
 from collectives.errors import ArgumentError
 from collectives.execution.device.device import HANDLE
 from collectives.execution.operations import join, wide
@@ -143,12 +144,22 @@ class FakeDevice:
 
     def empty(self, shape, dtype, stream=None):
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        number = os.memfd_create("fake")
-        os.truncate(number, max(nbytes, 1))
-        memory = mmap.mmap(number, max(nbytes, 1))
-        self.maps.append((np.frombuffer(memory, np.uint8), f"{os.getpid()} {number}".encode()))
+        if self.sharing:
+            number = os.memfd_create("fake")
+            os.truncate(number, max(nbytes, 1))
+            memory = np.frombuffer(mmap.mmap(number, max(nbytes, 1)), np.uint8)
+        else:
+            number, memory = 0, np.empty(max(nbytes, 1), np.uint8)
+        self.maps.append((memory, f"{os.getpid()} {number}".encode()))
         self.maps[-1][0][...] = RUBBISH
         return FakeArray(self, self.maps[-1][0][:nbytes].view(dtype).reshape(shape))
+
+    def free(self):
+        """Give back what this process has of all its arrays' memory; none is used any more."""
+        for _, handle in self.maps if self.sharing else ():
+            os.close(int(handle.split()[1]))
+        self.maps.clear()
+        self.mapped.clear()
 
     def zeros(self, shape, dtype):
         array = self.empty(shape, dtype)
@@ -184,6 +195,43 @@ class FakeDevice:
     def divide(self, values, ranks, stream):
         given = values.values
         self.put(stream, np.divide, given, ranks, out=given, dtype=wide(given.dtype), casting="same_kind")
+
+    def encode(self, codec, values, message, lost, spreads, stream):
+        made, given = self._coded(codec, message, values, *[] if lost is None else [lost]), values.values
+
+        def work():
+            kept = given if lost is None else np.add(lost.values, given, out=lost.values)
+            made.encode(kept, message.values)
+            arrives = np.empty_like(given)
+            made.decode(message.values, arrives)
+            if lost is not None:
+                lost.values[...] -= arrives
+            if spreads:
+                given[...] = arrives
+
+        self.put(stream, work)
+
+    def decode(self, codec, message, values, stream):
+        made = self._coded(codec, message, values)
+        self.put(stream, made.decode, message.values, values.values)
+
+    def decode_join(self, op, codec, target, source, message, stream):
+        made = self._coded(codec, message, target, source)
+
+        def work():
+            numbers = np.empty_like(target.values)
+            made.decode(message.values, numbers)
+            op.ufunc(source.values, numbers, out=target.values)
+
+        self.put(stream, work)
+
+    def _coded(self, codec, message, *arrays):
+        """Return a codec. Refuse what its kernels would read or write outside, or at an odd address."""
+        made = CODECS[codec]()
+        assert all(one.dtype == np.float32 and one.size == arrays[0].size for one in arrays), arrays
+        assert message.dtype == np.uint8 and message.size == made.nbytes(arrays[0].size), message.size
+        assert all(one.values.ctypes.data % 4 == 0 for one in (message, *arrays))
+        return made
 
     def table(self, pointers, stream):
         table = []

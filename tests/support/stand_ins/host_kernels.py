@@ -158,7 +158,9 @@ HALF = {  # g++ has the conversions of half precision as a type of its own
     'asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));': "*(_Float16*)&result.bits = value;",
 }
 FLAGS = ("-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w")
-WAITS = re.compile(r"over_block|\bturn\(|\bChunk<\w+>\(")  # in the body of a kernel whose threads wait for each other
+WAITS = re.compile(
+    r"over_block|\bturn\(|\bChunk<\w+>\(|\.encode\("
+)  # in the body of a kernel whose threads wait for each other
 KERNEL = re.compile(r"extern \"C\" void (\w+)\s*\(([^)]*)\)")
 
 

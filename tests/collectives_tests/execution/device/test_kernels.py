@@ -5,22 +5,30 @@ import re
 import nvrtc
 import pytest
 
+from collectives.codecs import CODECS
 from collectives.execution.device import kernels
 from collectives.execution.operations import OPERATIONS, TYPES
 
-ARCHITECTURE = "sm_80"  # the oldest that is of interest; newer ones take all that it does
+ARCHITECTURES = "sm_80", "sm_90", "sm_100"
+
+
+def compiled_for(architecture):
+    """Return what the compiler says of all kernels, and their code."""
+    return nvrtc.compiled(nvrtc.find(), kernels.source(), architecture, kernels.FLAGS)
 
 
 @pytest.fixture(scope="module")
 def compiled():
-    """What the compiler says of all kernels, and their code."""
-    return nvrtc.compiled(nvrtc.find(), kernels.source(), ARCHITECTURE, kernels.FLAGS)
+    """The same for the oldest that is of interest."""
+    return compiled_for(ARCHITECTURES[0])
 
 
-def test_every_kernel_compiles_without_a_warning(compiled):
-    log, code = compiled
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_kernel_compiles_without_a_warning(architecture):
+    log, code = compiled_for(architecture)
     assert log == ""
     assert [name for name in kernels.names() if f".entry {name}(" not in code] == []
+    assert ".local" not in code  # arrays of a thread lie in registers
 
 
 def test_half_precision_is_added_in_single(compiled):
@@ -31,7 +39,9 @@ def test_half_precision_is_added_in_single(compiled):
 def test_there_is_a_kernel_for_every_operation_and_type():
     pairs = {f"{op.name}_{dtype}" for op in OPERATIONS.values() for dtype in TYPES if not op.divided}
     divided = {f"divide_{dtype}" for dtype in TYPES if dtype.kind == "f"}
-    assert {*pairs, *(f"all_{pair}" for pair in pairs), *divided} == set(kernels.names())
+    coded = {f"decode_{op.name}_{name}" for op in OPERATIONS.values() for name in CODECS if not op.divided}
+    coded |= {f"{what}_{name}" for what in ("encode", "decode") for name in CODECS}
+    assert {*pairs, *(f"all_{pair}" for pair in pairs), *divided, *coded} == set(kernels.names())
 
 
 def test_the_reduces_addition_moves_16_bytes_at_once(compiled):
