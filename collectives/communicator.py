@@ -371,6 +371,8 @@ class Communicator(VerbMethods, Revocable):
         assert self.table is not None
         choice = self.table.choose(call.what, self.shape, True, call.nbytes, memory)
         is_bad = choice.algorithm == "mpi" and (call.staged or call.is_half_sum)
+        if call.numbers and choice.algorithm.removeprefix(LEADERS) in OTHERS:
+            is_bad = True  # schedules alone send other numbers
         return Choice("auto") if is_bad else choice
 
     def _choose(self, what: str, nbytes: int, shared: bool) -> Choice:

@@ -116,9 +116,10 @@ class Execution:
                     self._receive(i)
                 yield self._requests.pop(i)
                 self._received += 1
-                transport.land(message)
                 if self.op and operands:
-                    self._keep(i, transport.join(self.op, *operands))
+                    self._keep(i, transport.land_joined(self.op, message, *operands))
+                else:
+                    transport.land(message)
             self._post(i + 1)
         for i in self._sends:
             if i > FIRST and self.steps[i].kind is StepKind.SEND:

@@ -152,9 +152,8 @@ class PlanMaker:
     def _coded(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
         """Return the plan of a schedule whose messages have other numbers."""
         if name in OTHERS or name.startswith(LEADERS):
-            raise AlgorithmError(f"algorithm '{name}' can't send {call.numbers}; schedules can, such as ring and chain")
-        verb = call.verb
-        transport = CodecTransport(call.numbers, verb.spreads and not verb.has_root)
+            raise AlgorithmError(_unable(name, call))
+        transport = CodecTransport(call.numbers, _rounds_first(call))
         return self._scheduled(call, name, chunk_bytes, op, call.root, self.comm, self.group, transport)
 
     def _make_device(self, call: Call, choice: Choice) -> Plan:
@@ -163,7 +162,9 @@ class PlanMaker:
         op = call.operation()
         if op is not None and op.name not in OPERATIONS:
             raise AlgorithmError(f"device arrays have no {op.name}; they have {' '.join(OPERATIONS)}")
-        choice = plans.choose(call.what, choice, self.nodes, self.ranks, dtype, call.elements)
+        choice = plans.choose(call.what, choice, self.nodes, self.ranks, dtype, call.elements, call.numbers)
+        if call.numbers and call.elements and choice.algorithm.removeprefix(LEADERS) in OTHERS:
+            raise AlgorithmError(_unable(choice.algorithm, call))
         parts = [[block_of(k, bounds)] for bounds in self._block_bounds(call) for k in range(self.comm.size)]
         if choice.algorithm == "mpi":
             return plans.library(LibraryPlan(self.comm, call.what, op, call.root, dtype))
@@ -175,7 +176,7 @@ class PlanMaker:
         if choice.algorithm.startswith(LEADERS):
             return self._device_leaders(call, choice.algorithm.removeprefix(LEADERS), chunk, op)
         given = (call, choice.algorithm, chunk, op, call.root, self.comm, self.group)
-        return self._scheduled(*given, transport=plans.transport())
+        return self._scheduled(*given, transport=plans.transport(call.numbers, _rounds_first(call)))
 
     def _block_bounds(self, call: Call) -> list[tuple[int, ...]]:
         """Return the bounds of the ranks' blocks, none for a collective without blocks."""
@@ -194,7 +195,7 @@ class PlanMaker:
         among = call._replace(elements=sum(lengths), counts=lengths if block else ())
         inner = op and op._replace(divided=False)
         given = (among, name, chunk_bytes, inner, root.node, cross, self.group.of_nodes())
-        between = self._scheduled(*given, transport=plans.transport())
+        between = self._scheduled(*given, transport=plans.transport(call.numbers, _rounds_first(call)))
         if isinstance(between, LibraryPlan):
             between = plans.library(between)
         return plans.leaders(call.what, op, root, cross.rank, parts, between, block)
@@ -254,6 +255,16 @@ class PlanMaker:
         if self.cross is None:
             self.cross = split(self.comm, self.local.rank, self.group.nodes[self.comm.rank])
         return self.cross
+
+
+def _rounds_first(call: Call) -> bool:
+    """Return whether sums are spread, so that the rank which has them first rounds them too."""
+    return call.verb.spreads and not call.verb.has_root
+
+
+def _unable(name: str, call: Call) -> str:
+    """Return the error of an algorithm whose messages can't have other numbers."""
+    return f"algorithm '{name}' can't send {call.numbers}; schedules can, such as ring and chain"
 
 
 @lru_cache(maxsize=16)

@@ -97,6 +97,9 @@ class Transport(Protocol):
     def land(self, message: Any) -> None:
         """Bring a received message to its elements."""
 
+    def land_joined(self, op: Operation, message: Any, target: Any, source: Any, arrived: Any) -> Awaited | None:
+        """Bring a received message to its elements, `arrived`, and join these: target = source op arrived."""
+
     def copy(self, target: Any, source: Any) -> Awaited | None:
         """Copy elements."""
 
@@ -152,6 +155,13 @@ class HostTransport:
 
     def land(self, message: list[Any]) -> None:
         """Do nothing: MPI receives into the elements."""
+
+    def land_joined(
+        self, op: Operation, message: Any, target: np.ndarray, source: np.ndarray, arrived: np.ndarray
+    ) -> None:
+        """Land a message; join."""
+        self.land(message)
+        self.join(op, target, source, arrived)
 
     def copy(self, target: np.ndarray, source: np.ndarray) -> None:
         """Copy elements."""

@@ -52,6 +52,8 @@ def make_workflow(
     `residuals` are what earlier messages have lost of gradients.
     """
     residuals = residuals or NoResiduals()
+    if net.engine.in_host_memory:
+        run.check_rounded_leaders()
     if comm is None or world.size == 1:
         nbytes = _gathered_bytes(net.packed.nbytes, len(instances.nets)) if instances else inf
         parts = WorkflowParts(
@@ -59,8 +61,6 @@ def make_workflow(
             residuals=residuals,
         )  # fmt: skip
         return Alone(parts)
-    if run.numbers and not net.engine.in_host_memory:
-        raise ScaffeError(f"--gradient-numbers {run.gradient_numbers} on a GPU: the CPU alone has it; leave it out")
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
     others = instances, _rounded(run, net), functions

@@ -170,16 +170,25 @@ class Run:
             if self.error_feedback == "on":
                 raise ScaffeError(f"--error-feedback on with {given}: nothing is rounded; give {' or '.join(CODECS)}")
             return
-        if self.reduce.startswith(LEADERS) or (self.reduce in OTHERS and self.reduce != AUTO):
-            raise ScaffeError(
-                f"{given} with --reduce {self.reduce}: schedules alone round messages, such as ring and chain; "
-                "leave --reduce out"
-            )
+        if self.reduce.removeprefix(LEADERS) in OTHERS and self.reduce != AUTO:
+            raise ScaffeError(self._unrounded())
         if self.keeps_residuals and self.shrinks:
             raise ScaffeError(
                 f"{given} with error feedback and --on-rank-loss shrink: what a lost rank keeps of its gradients is "
                 "lost; give --error-feedback off, or leave one out"
             )
+
+    def check_rounded_leaders(self) -> None:
+        """Raise ScaffeError for leaders with rounded messages, which only nodes with GPUs have."""
+        if self.numbers and self.reduce.startswith(LEADERS):
+            raise ScaffeError(self._unrounded())
+
+    def _unrounded(self) -> str:
+        """Return the error of an algorithm that rounds no messages."""
+        return (
+            f"--gradient-numbers {self.gradient_numbers} with --reduce {self.reduce}: schedules alone round messages, "
+            "such as ring and chain; leave --reduce out"
+        )
 
     def check_reduce(self) -> None:
         """Raise ScaffeError unless `reduce` names an algorithm of the collective that `sync` uses."""

@@ -32,6 +32,8 @@ WAYS = {
     "by NCCL": Run("SC-OBR", reduce="nccl", bucket_bytes="0", drive="hook"),
     "by NCCL and a helper": Run("SC-OBR", reduce="nccl", bucket_bytes="0", drive="helper"),
     "as tuned": Run("auto"),
+    "rounded": Run("SC-OBR", reduce="chain", drive="hook", gradient_numbers="bf16"),
+    "rounded slices, with feedback": replace(OWNERS, owners="slices", gradient_numbers="int8"),
 }
 
 

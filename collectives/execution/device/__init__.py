@@ -4,8 +4,9 @@
 |---|---|
 | device.py | the protocol of a device: streams, events, copies, kernels, memory handles |
 | cuda.py | that device, by CuPy |
-| kernels.py | its kernels, CUDA C++ |
+| kernels.py, codec_kernels.py | its kernels, CUDA C++ |
 | transports.py | how an execution moves chunks: MPI takes device pointers, or chunks pass through pinned slots |
+| coded.py | messages of fewer bytes, which kernels write, by one of these transports |
 | aware.py | whether the MPI library takes device pointers |
 | plans.py | plans without a schedule: slices and blocks of a node by CUDA IPC, and the library's own collective |
 | nccl.py | NCCL's collectives, and the order in which ranks launch them |

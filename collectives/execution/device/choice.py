@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collectives.execution.device.aware import takes_device_pointers
+from collectives.execution.device.coded import DeviceCodecTransport
 from collectives.execution.device.hierarchy import HierarchyPlan
 from collectives.execution.device.nccl import SHARING, NcclCommunicators, NcclPlan, why_no_nccl
 from collectives.execution.device.plans import DeviceLibraryPlan, Parts, PeerPlan, why_no_peers
@@ -69,18 +70,23 @@ class DevicePlans:
         inside = f"no CUDA IPC ({self.why_no_peers})" if self.why_no_peers else "CUDA IPC"
         return f"on {self.device.name}; {taken}; between ranks of a node: {inside}"
 
-    def choose(self, what: str, choice: Choice, nodes: int, ranks: int, dtype: np.dtype, elements: int) -> Choice:
+    def choose(
+        self, what: str, choice: Choice, nodes: int, ranks: int, dtype: np.dtype, elements: int, numbers: str = ""
+    ) -> Choice:
         """Return `choice`, or what replaces it where it can't run on device arrays; log a replacement once.
 
         AUTO is what suits such devices where no table has a row. `ranks` are those on each node, 0 where these differ.
+        With `numbers`, which schedules of ours alone can send, AUTO is one of these, on all ranks or between nodes.
         """
         verb, name = VERBS[what], choice.algorithm
         if not elements:
             return Choice(INSTEAD[what] if verb.has_blocks else "mpi")
         if name == AUTO:
-            return self._usual(what, nodes, ranks)
+            return self._scheduled(what, nodes, ranks, f"for {numbers}") if numbers else self._usual(what, nodes, ranks)
         if name == NCCL and not self.why_no_nccl:
             return choice
+        if numbers and name in ("mpi", NCCL, "slices"):
+            return choice  # whose maker refuses it
         if verb.has_blocks and name in ("mpi", "leaders-mpi"):
             return Choice(name.replace("mpi", INSTEAD[what]), why="device arrays have schedules alone for it")
         if name == "mpi" and verb.joins and dtype == np.float16:
@@ -89,7 +95,7 @@ class DevicePlans:
             return choice
         if name != NCCL and (name == "slices") == (nodes == 1) and self.reaches(nodes):
             return choice
-        instead = INSTEAD[what] if nodes > 1 or self.why_no_peers else "slices"
+        instead = INSTEAD[what] if nodes > 1 or self.why_no_peers or numbers else "slices"
         why = self.why_no_nccl if name == NCCL else self.why_no_peers
         why = why or ("these ranks are on several nodes" if nodes > 1 else "these ranks are on one node")
         if (what, name) not in self._nccl.logged:
@@ -104,6 +110,10 @@ class DevicePlans:
             return Choice(NCCL, why=f"{why}; every rank has a GPU of its own")
         if nodes == 1 and self.reaches(nodes):
             return Choice("slices", why=f"{why}; ranks map each other's memory")
+        return self._scheduled(what, nodes, ranks, why)
+
+    def _scheduled(self, what: str, nodes: int, ranks: int, why: str) -> Choice:
+        """Return a schedule between nodes, for each GPU's part, or else over all ranks."""
         if nodes > 1 and ranks > 1 and self.reaches(nodes):
             return Choice(f"leaders-{INSTEAD[what]}", why=f"{why}; each GPU carries its part between the nodes")
         return Choice(INSTEAD[what], why=f"{why}; {self.why_no_nccl}")
@@ -130,13 +140,20 @@ class DevicePlans:
         why = why_no_nccl(self.local, self.device, os.environ.get(SHARING) == "1")
         return not any(self.comm.allgather(why))
 
-    def transport(self) -> DirectTransport | StagedTransport:
-        """Return the transport of one plan."""
+    def transport(
+        self, numbers: str = "", spreads: bool = False
+    ) -> DirectTransport | StagedTransport | DeviceCodecTransport:
+        """Return the transport of one plan; with `numbers` a codec writes its messages, and rounds what it spreads."""
+        made = self._moving()
+        return DeviceCodecTransport(made, numbers, spreads) if numbers else made
+
+    def _moving(self) -> DirectTransport | StagedTransport:
+        """Return a transport that moves bytes as they are."""
         return DirectTransport(self.device) if self.direct else StagedTransport(self.device)
 
     def library(self, plan: LibraryPlan) -> DeviceLibraryPlan:
         """Return the library's own collective on device arrays."""
-        return DeviceLibraryPlan(plan, self.transport(), self.direct)
+        return DeviceLibraryPlan(plan, self._moving(), self.direct)
 
     def slices(self, what: str, op: Operation | None, root: int, parts: Parts = ()) -> PeerPlan:
         """Return the plan in which each rank of the node joins its slice, or works on its `parts`."""
@@ -172,8 +189,7 @@ class DevicePlans:
             out = self.inside("allgather", None, 0, parts)
         elif verb.has_root and is_at_root:
             out = self.inside("gather", None, root.local, parts)
-        elements = sum(stop - start for start, stop in parts[self.local.rank])
         has_sum = verb.spreads or not verb.has_root or is_at_root
         has_result = verb.spreads or (is_at_root and self.local.rank == root.local)
-        given = self.comm, self.device, into, between, out, op, elements, self.comm.size, block
+        given = self.comm, self.device, into, between, out, op, parts[self.local.rank], self.comm.size, block
         return HierarchyPlan(*given, has_sum=has_sum, has_result=has_result)

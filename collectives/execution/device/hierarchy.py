@@ -8,7 +8,10 @@ memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from collectives.agreement import end_job
 from collectives.errors import CollectiveError
@@ -28,7 +31,8 @@ class HierarchyPlan(Plan):
 
     - `comm`: all ranks.
     - `into`, `out`: the node's plans, or None where the collective has no such part on this node.
-    - `between`: the plan of this rank's part, of `elements` elements, over the ranks with its number on their nodes.
+    - `between`: the plan of this rank's part over the ranks with its number on their nodes.
+    - `slices`: where the elements of that part lie in the vector.
     - `block`: this rank's block where the collective is of blocks: it gets, or brings, no more.
     - `has_sum`: whether this rank gets its part of the sum; `has_result`: whether it gets the whole vector.
     - `ranks`: the number of ranks on all nodes.
@@ -42,14 +46,14 @@ class HierarchyPlan(Plan):
         between: Plan,
         out: Plan | None,
         op: Operation | None,
-        elements: int,
+        slices: Sequence[Slice],
         ranks: int,
         block: Slice | None = None,
         has_sum: bool = True,
         has_result: bool = True,
     ):
-        self.comm, self.device, self.op, self.elements, self.ranks = comm, device, op, elements, ranks
-        self.block = block
+        self.comm, self.device, self.op, self.slices, self.ranks = comm, device, op, slices, ranks
+        self.elements, self.block = sum(stop - start for start, stop in slices), block
         self.parts = [part for part in (into, between, out) if part is not None]
         self.into, self.between, self.out = into, between, out
         self.has_sum, self.has_result = has_sum, has_result
@@ -75,6 +79,14 @@ class HierarchyPlan(Plan):
         self.between.bind(given, None if broadcasts or not self.has_sum else got)
         if self.out is not None:
             self.out.bind(got, result if self.has_result else None)
+
+    def give_lost(self, vector: np.ndarray) -> None:
+        """Add what the messages between nodes have lost of this rank's part."""
+        lost, at = np.zeros(self.elements, vector.dtype), 0
+        self.between.give_lost(lost)
+        for start, stop in self.slices:
+            vector[start:stop] += lost[at : at + stop - start]
+            at += stop - start
 
     def steps(self, wait: bool) -> Requests:
         """Do the parts in order, on one stream."""

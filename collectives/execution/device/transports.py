@@ -103,6 +103,19 @@ class DeviceTransport:
         self.up.wait_event(self._given)
         return None
 
+    def land(self, message: Any) -> None:
+        """Bring a received message to its elements."""
+        raise NotImplementedError
+
+    def join(self, op: Operation, target: Any, source: Any, arrived: Any) -> Awaited | None:
+        """Join on stream `up`."""
+        raise NotImplementedError
+
+    def land_joined(self, op: Operation, message: Any, target: Any, source: Any, arrived: Any) -> Awaited | None:
+        """Land a message; join on stream `up`."""
+        self.land(message)
+        return self.join(op, target, source, arrived)
+
     def divide(self, values: Any, ranks: int) -> None:
         """Divide on stream `up`."""
         self.device.divide(values, ranks, self.up)
@@ -125,6 +138,13 @@ class DeviceTransport:
             queue.clear()
 
 
+class DirectChunk(NamedTuple):
+    """A chunk of the device as MPI takes it, and the event of the last read of what arrived there."""
+
+    buffer: list[Any]
+    copied: Event
+
+
 class DirectTransport(DeviceTransport):
     """Transport for an MPI library that takes device pointers."""
 
@@ -134,9 +154,10 @@ class DirectTransport(DeviceTransport):
         self._marked, self._begun = 0, device.event()
         self._mark = self._marks[0]  # after the last copy or join
 
-    def message(self, view: Any, sent: bool) -> list[Any]:
+    def message(self, view: Any, sent: bool) -> DirectChunk:
         """Return the device array and its MPI datatype."""
-        return [view.view(np.int16) if view.dtype == np.float16 else view, message_type(view.dtype)]
+        buffer = view.view(np.int16) if view.dtype == np.float16 else view
+        return DirectChunk([buffer, message_type(view.dtype)], self._nothing)
 
     def begin(self) -> Awaited:
         """Begin when the caller's work and the last run are done."""
@@ -144,29 +165,31 @@ class DirectTransport(DeviceTransport):
         self._begun.record(self.up)  # also waits for the last run, which may still join what it received
         return self._begun  # MPI does not wait for streams
 
-    def send(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int, synchronous: bool) -> DeferredRequest:
+    def send(
+        self, comm: MPI.Intracomm, message: DirectChunk, peer: int, tag: int, synchronous: bool
+    ) -> DeferredRequest:
         """Send after the last copy or join."""
         send = comm.Issend if synchronous else comm.Isend
-        return DeferredRequest(self._late, self._mark, lambda: send(message, peer, tag), sent=True)
+        return DeferredRequest(self._late, self._mark, lambda: send(message.buffer, peer, tag), sent=True)
 
-    def receive(self, comm: MPI.Intracomm, message: list[Any], peer: int, tag: int) -> Awaited:
-        """Post a receive."""
-        return DeferredRequest(self._late, self._nothing, lambda: comm.Irecv(message, peer, tag), sent=False)
+    def receive(self, comm: MPI.Intracomm, message: DirectChunk, peer: int, tag: int) -> Awaited:
+        """Post a receive, once what arrived there before is read."""
+        return DeferredRequest(self._late, message.copied, lambda: comm.Irecv(message.buffer, peer, tag), sent=False)
 
-    def land(self, message: list[Any]) -> None:
+    def land(self, message: DirectChunk) -> None:
         """Do nothing: MPI receives into the device array."""
 
     def copy(self, target: Any, source: Any) -> Awaited:
         """Copy on stream `up`."""
         self.device.copy(target, source, self.up)
-        return self._marked_now()
+        return self.written()
 
     def join(self, op: Operation, target: Any, source: Any, arrived: Any) -> Awaited:
         """Join on stream `up`."""
         self.device.join(op, target, source, arrived, self.up)
-        return self._marked_now()
+        return self.written()
 
-    def _marked_now(self) -> Event:
+    def written(self) -> Event:
         """Return an event for the work put on the stream last; at most `in_flight` are in use."""
         self._marked += 1
         self._mark = self._marks[self._marked % self.in_flight]
@@ -218,6 +241,9 @@ class StagedTransport(DeviceTransport):
         self.device.copy(message.pinned, message.view, self.down)
         message.copied.record(self.down)
         return DeferredRequest(self._late, message.copied, lambda: send(message.pinned, peer, tag), sent=True)
+
+    def written(self) -> None:
+        """Do nothing: what is put on stream `up` precedes the copies of `down`."""
 
     def receive(self, comm: MPI.Intracomm, message: PinnedChunk, peer: int, tag: int) -> DeferredRequest:
         """Post a receive into the slot, once the slot is free."""

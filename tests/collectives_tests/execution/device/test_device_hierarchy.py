@@ -40,7 +40,7 @@ def made(names: str, op: str | None, **how: Any) -> tuple[HierarchyPlan, FakeDev
     """Return the plan of parts whose letters are i(nto), b(etween) and o(ut), over slices of 2 of 3 elements."""
     device, seen = FakeDevice(), []
     parts = [Part(letter, device, seen) if letter in names else None for letter in "ibo"]
-    return HierarchyPlan(MPI.COMM_SELF, device, *parts, op and OPERATIONS[op], 2, 4, **how), device, seen  # type: ignore[arg-type]
+    return HierarchyPlan(MPI.COMM_SELF, device, *parts, op and OPERATIONS[op], [(1, 3)], 4, **how), device, seen  # type: ignore[arg-type]
 
 
 def arrays(device: FakeDevice) -> tuple[FakeArray, FakeArray]:
