@@ -93,10 +93,12 @@ class Values:
         """Return the plain array, which holds the values from now on."""
         if self.array is None:
             self.array = xp.zeros(shape, np.float32)
-        self._settle_deferred()
-        if self.form is not None:
-            self.form.store(self.array)
-        self._replace(None)
+        if self.form is not None or self._write is not None:
+            self._settle_deferred()
+            if self.form is not None:
+                self.form.store(self.array)
+                self._replace(None)
+        self.lent = self.gone = False
         self.version += 1
         return self.array
 
@@ -113,7 +115,9 @@ class Values:
 
     def defer(self, write: Callable[[Any], object]) -> None:
         """Set the values to what `write` writes into the array, or into their home; it runs when they are read."""
-        self._replace(self.home)
+        if self.form is not self.home:
+            self._replace(self.home)
+        self.lent = self.gone = False
         self._write = write if self.array is not None or self.home is not None else None
         self.version += 1
 
@@ -135,7 +139,8 @@ class Values:
 
     def settle(self) -> None:
         """Write deferred values, and those of a host copy, to where the values lie: the array, or their home."""
-        self._settle_deferred()
+        if self._write is not None or self.form is not self.home:
+            self._settle_deferred()
         if self.home is not None and self.form is not self.home:
             if self.array is not None:
                 self.home.load(self.array)
@@ -159,7 +164,9 @@ class Values:
 
     def take(self, array: Any, borrowed: bool = False) -> None:
         """Set the values to `array`, without a copy; a `borrowed` array is valid until the next pass."""
-        self._replace(None)
+        if self.form is not None:
+            self._replace(None)
+        self.lent = self.gone = False
         self.array, self._write, self.borrowed = array, None, borrowed
         self.version += 1
 
@@ -204,7 +211,10 @@ class Values:
 
     def take_form(self, form: Form, lent: bool = False) -> None:
         """Set the values to an engine's `form`, which must not change until the engine sets another."""
-        self._replace(form, lent)
+        if form is self.form:
+            self.lent, self.gone = lent, False
+        else:
+            self._replace(form, lent)
         self._write = None
         self.version += 1
 

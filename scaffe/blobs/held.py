@@ -72,12 +72,12 @@ class Held:
 
     def __init__(self) -> None:
         self._loans: set[HeldArray] = set()
-        self._depth = 0
+        self.depth = 0  # how many public calls span the present moment
 
     def hand_out(self, blob: Lender, part: str) -> np.ndarray:
         """Return the blob's plain `part` for a user, who may keep it: the same array while the user references it."""
         loans = self._of(blob, part)
-        if not self._depth:
+        if not self.depth:
             for loan in loans:
                 loan.absorb()
         memory = blob.own(part)
@@ -97,7 +97,7 @@ class Held:
     def _end(self, loan: HeldArray) -> None:
         """Take over what was written into an array that is no longer referenced."""
         self._loans.discard(loan)
-        if not self._depth:
+        if not self.depth:
             loan.absorb()
 
     def holds(self, blob: Lender, part: str) -> bool:
@@ -140,18 +140,20 @@ class Held:
         return [loan for loan in self._all() if id(loan.blob) in chosen]
 
     def __enter__(self) -> None:
-        if self._loans and not self._depth:
+        if self._loans and not self.depth:
             self.absorb()
-        self._depth += 1
+        self.depth += 1
 
     def __exit__(self, *error: object) -> None:
-        self._depth -= 1
-        if self._loans and not self._depth:
+        self.depth -= 1
+        if self._loans and not self.depth:
             self.show()
 
 
 class Together:
     """A public call that spans several nets, as a context manager."""
+
+    depth = 0  # it serves one call, within which there is none of its own
 
     def __init__(self, all_held: Iterable[Held]):
         self._all = list(all_held)
@@ -179,10 +181,16 @@ Owner = TypeVar("Owner", bound=Holder)
 def public(
     method: Callable[Concatenate[Owner, P], Result],
 ) -> Callable[Concatenate[Owner, P], Result]:
-    """Make a method a public call, which reads held arrays at its start and updates them at its end."""
+    """Make a method a public call, which reads held arrays at its start and updates them at its end.
+
+    Within another one of the same net neither is due.
+    """
 
     def call(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        with self.held:
+        held = self.held
+        if held.depth:
+            return method(self, *args, **kwargs)
+        with held:
             return method(self, *args, **kwargs)
 
     update_wrapper(call, method)

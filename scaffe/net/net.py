@@ -6,6 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ from scaffe.net.names import check_numbers, fill, numbers_of, wanted
 from scaffe.pictures import input_transform
 from scaffe.proto import InputTransform
 from scaffe.setting import moved
+
+_shape = attrgetter("shape")
 
 
 class Net:
@@ -83,6 +86,10 @@ class Net:
         self.blobs, self.layers, self.bottoms, self.tops = built.blobs, built.layers, built.bottoms, built.tops
         self.nodes, self.losses, self.parameters = built.nodes, built.losses, built.parameters
         self.inputs, self.outputs, self._shapes = built.inputs, built.outputs, built.shapes
+        self._done = [  # by layer: tops whose gradients it is the last to read, since they are not its bottoms too
+            [top for top in tops if all(top is not bottom for bottom in bottoms)]
+            for tops, bottoms in zip(self.tops, self.bottoms, strict=True)
+        ]
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self.packed = PackedParameters(self.parameters, self.engine.allocate)
         self.packed.forms = self.context.forms if self.engine.in_host_memory else None  # on a GPU each pass makes them
@@ -282,7 +289,7 @@ class Net:
     def forward_layer(self, i: int) -> None:
         """Compute layer i's tops, reshaped first if its bottoms have new shapes, or it asks for that."""
         layer, bottom, top = self.layers[i], self.bottoms[i], self.tops[i]
-        shapes = [blob.shape for blob in bottom]
+        shapes = list(map(_shape, bottom))
         if i == 0:
             failures.begin_pass(self.layers, self.bottoms, self.tops, self.engine)
         if shapes != self._shapes[i] or layer.reshapes_always:
@@ -313,9 +320,8 @@ class Net:
         if self.debug_info and is_shown():
             self.debug_lines.backward(i)
         if not self.keep_diffs:
-            for top in self.tops[i]:  # this layer was the last that read them, unless they are its bottoms too
-                if all(top is not bottom for bottom in self.bottoms[i]):
-                    top.release_diff()
+            for top in self._done[i]:
+                top.release_diff()
 
     def loss(self) -> float:
         """Return the loss of the last forward pass; with several ranks, this rank's part of it."""

@@ -13,8 +13,14 @@ class BufferPool:
     def __init__(self) -> None:
         self.free: list[np.ndarray] = []
 
-    def take(self, count: int) -> np.ndarray:
-        """Return a float32 buffer of `count` to 4 `count` elements, with any content; the caller owns it."""
+    def take(self, count: int, last: np.ndarray | None = None) -> np.ndarray:
+        """Return a float32 buffer of `count` to 4 `count` elements, with any content; the caller owns it.
+
+        It is the `last` one that the caller had, if that is free: in a net whose shapes stay it is, from pass to pass.
+        """
+        for k, buffer in enumerate(self.free):
+            if buffer is last:
+                return self.free.pop(k)
         fitting = [buffer for buffer in self.free if count <= buffer.size <= 4 * count]
         if not fitting:
             return aligned_zeros(count)

@@ -46,9 +46,7 @@ class OneToOne(LayerPrimitives):
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
         x, y = self._places(bottom[0].values)
-        self.run_forward.bind(lib.ARG_SRC, x)
-        self.run_forward.bind(lib.ARG_DST, y)
-        self.run_forward.run()
+        self.run_forward.run({lib.ARG_SRC: x, lib.ARG_DST: y})
         assign(top[0].values, y)
 
     def _places(self, values: Values) -> tuple[Memory, Memory]:
@@ -72,14 +70,13 @@ class OneToOne(LayerPrimitives):
         run = self.run_backward or self._prepare_backward()
         dy = self.dy.fetch(top[0].diff_values)
         dx = self._place_of_diff(top[0].diff_values, dy)
+        given = {lib.ARG_DIFF_DST: dy, lib.ARG_DIFF_SRC: dx}
         if lib.ARG_SRC in self.reads:
             x = self.run_forward.memories[lib.ARG_SRC] if self.in_place else self.x.recall(bottom[0].values)
-            run.bind(lib.ARG_SRC, x)
+            given[lib.ARG_SRC] = x
         if lib.ARG_DST in self.reads:
-            run.bind(lib.ARG_DST, self.y_again.recall(top[0].values))
-        run.bind(lib.ARG_DIFF_DST, dy)
-        run.bind(lib.ARG_DIFF_SRC, dx)
-        run.run()
+            given[lib.ARG_DST] = self.y_again.recall(top[0].values)
+        run.run(given)
         assign(bottom[0].diff_values, dx)
         self.dy.release()
 

@@ -63,6 +63,8 @@ class Operand:
         """Return a memory over the plain array."""
         known = values.form is None and values.array is not None
         array = values.array if known else values.plain(self.desc.shape, np)
+        if self._over is not None and array is self._over.buffer:
+            return self._over
         if not array.flags.c_contiguous:
             strides = [stride // array.itemsize for stride in array.strides]
             return Memory(self.engine, self.engine.strided(array.shape, strides), array)
@@ -74,8 +76,8 @@ class Operand:
 
 def assign(values: Values, memory: Memory) -> None:
     """Assign a memory that was just written to a blob's values; one in the plain layout becomes the blob's array."""
-    if memory.array is not None:
-        values.take(memory.array)
+    if memory.plain:
+        values.take(memory.buffer)
     else:
         values.take_form(memory)
 

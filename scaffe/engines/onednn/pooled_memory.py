@@ -20,7 +20,7 @@ class PooledMemory(Memory):
     def acquire(self) -> PooledMemory:
         """Take a buffer from the pool unless there is one; return this."""
         if self._whole is None:
-            whole = self._whole = self.pool.take(self._count)
+            whole = self._whole = self.pool.take(self._count, self._before)
             if whole is not self._before:
                 self._before = whole
                 self.point(whole[: self._count])

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import count
 from math import prod
 from threading import local
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -329,8 +330,9 @@ class Primitive(Handle):
         self._pack()
 
     def _pack(self) -> None:
+        """Prepare the call."""
         pairs = [lib.Argument(arg, memory.handle) for arg, memory in self.memories.items()]
-        self._arguments = (lib.Argument * len(pairs))(*pairs)
+        self._call = self.handle, self.engine.stream, len(pairs), (lib.Argument * len(pairs))(*pairs)
 
     def bind(self, arg: int, memory: Memory) -> None:
         """Set argument `arg`, one of the library's ARG_ numbers, for all runs from now on."""
@@ -343,11 +345,16 @@ class Primitive(Handle):
         if pad := self.memories.get(lib.ARG_SCRATCHPAD):
             pad.buffer[: -(-pad.desc.nbytes // 4)] = 0.0
 
-    def run(self) -> None:
-        """Compute. Raise OnednnError with the library's status where it fails."""
+    def run(self, given: Mapping[int, Memory] = MappingProxyType({})) -> None:
+        """Set the `given` arguments, as `bind` does, and compute. Memories that stay are a call that is prepared.
+
+        Raise OnednnError with the library's status where it fails.
+        """
+        for arg, memory in given.items():
+            if self.memories.get(arg) is not memory:
+                self.bind(arg, memory)
         start = time.perf_counter()
-        status = self._execute(self.handle, self.engine.stream, len(self._arguments), self._arguments)
-        if status:
+        if status := self._execute(*self._call):
             self.library.check(status, "primitive_execute", f"{self.desc.operation} {self.desc.implementation}")
         if self.engine.watcher:
             self.engine.watcher(self._seen(time.perf_counter() - start))

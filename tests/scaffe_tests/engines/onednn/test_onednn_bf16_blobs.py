@@ -189,7 +189,7 @@ def test_without_kept_gradients_parameters_get_the_same_and_no_buffer_stays_take
     released.keep_diffs = False
     pool, taken = released.engine.gradients, []
     take = pool.take
-    monkeypatch.setattr(pool, "take", lambda count: taken.append(take(count)) or taken[-1])
+    monkeypatch.setattr(pool, "take", lambda *given: taken.append(take(*given)) or taken[-1])
     for net in (kept, released):
         net.forward()
         net.blobs["y"].diff[...] = 1

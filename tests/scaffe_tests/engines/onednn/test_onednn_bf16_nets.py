@@ -45,8 +45,8 @@ def conversions(net, monkeypatch):
     def noted(step):
         return lambda i: (current.append(net.layers[i]), step(i), current.pop())
 
-    def noting_run(primitive):
-        run(primitive)
+    def noting_run(primitive, *given):
+        run(primitive, *given)
         ends = [primitive.memories.get(arg) for arg in (lib.ARG_SRC, lib.ARG_DST)]
         if primitive.desc.operation == "reorder" and lib.F32 in [end.desc.kind for end in ends]:
             found[current[-1]] += int(np.prod(ends[0].desc.shape)) in counts[current[-1]]
