@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import isinf, sqrt
 from threading import get_ident
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from scaffe.solvers.owned import Owned
 
 REGULARIZATIONS = ("L2", "L1")
 Arrays = Sequence[np.ndarray]
+Factor = Any  # a number for all elements of a block, or an array with each one's
 
 
 class Block(NamedTuple):
@@ -98,13 +99,16 @@ class Rule:
 
     def blocks(self, i: int, part: slice | None = None) -> list[Block]:
         """Return the blocks of parameter i, or of its elements within `part` of the packed arrays."""
-        within = self._within(i, part)
-        start, stop = within.start, within.stop
-        if (start, stop) not in self._blocks:
-            self._blocks[start, stop] = self._cut(within)
-        return self._blocks[start, stop]
+        return self._blocks_of(self.within(i, part))
 
-    def _within(self, i: int, part: slice | None) -> slice:
+    def _blocks_of(self, within: slice) -> list[Block]:
+        """Return the blocks of a range of the packed arrays, cut once."""
+        found = self._blocks.get((within.start, within.stop))
+        if found is None:
+            found = self._blocks[within.start, within.stop] = self._cut(within)
+        return found
+
+    def within(self, i: int, part: slice | None) -> slice:
         """Return the range of parameter i's elements in the packed arrays, or of those within `part`."""
         whole = self.packed.slices[i]
         return slice(max(whole.start, part.start), min(whole.stop, part.stop)) if part else whole
@@ -112,9 +116,10 @@ class Rule:
     def _cut(self, whole: slice) -> list[Block]:
         """Return a slice of the packed arrays as blocks."""
         starts = range(whole.start, whole.stop, self.block)
-        return [self._view(slice(start, min(start + self.block, whole.stop))) for start in starts]
+        return [self.view(slice(start, min(start + self.block, whole.stop))) for start in starts]
 
-    def _view(self, part: slice) -> Block:
+    def view(self, part: slice) -> Block:
+        """Return the elements in this range of the packed arrays, which lies within one that this rank owns."""
         place = self.owned.place(part)
         history = [flat[place] for flat in self.history]
         return Block(self.packed.flat[part], self.packed.diff_of(part), history)
@@ -123,7 +128,8 @@ class Rule:
         """Return two arrays of `count` elements with any content, which belong to the calling thread."""
         if (thread := get_ident()) not in self._memory:
             self._memory[thread] = [np.empty_like(self.packed.flat[: self.block]) for _ in range(2)]
-        return [flat[:count] for flat in self._memory[thread]]
+        one, other = self._memory[thread]
+        return one[:count], other[:count]
 
     def _require(self, field: str, holds: bool, expected: str) -> None:
         """Raise ScaffeError unless `holds`, with the field's value and the expected one."""
@@ -173,11 +179,15 @@ class Rule:
 
         An elementwise rule can be restricted to a `part` of the packed arrays.
         """
+        self.update_each(indices, rate, iteration, part)
+
+    def update_each(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None) -> None:
+        """Update one parameter after the other, in the order of `indices`."""
         for i in indices:
             self.packed.settle(i)
-            decay = self.param.weight_decay * self.packed.parameters[i].decay
-            self.packed.changed(self._within(i, part))
-            self.apply(i, self.blocks(i, part), self.local_rate(i, rate), decay, iteration)
+            decay, within = self.param.weight_decay * self.packed.parameters[i].decay, self.within(i, part)
+            self.packed.changed(within)
+            self.apply(i, self._blocks_of(within), self.local_rate(i, rate), decay, iteration)
 
     def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
         """Update the `blocks` of parameter i with its own rate and decay."""
@@ -185,11 +195,12 @@ class Rule:
             self.apply_block(block, rate, decay, iteration)
             self.look_at(i, block)
 
-    def apply_block(self, block: Block, rate: float, decay: float, iteration: int) -> None:
+    def apply_block(self, block: Block, rate: Factor, decay: Factor, iteration: int) -> None:
         """Update one block."""
-        self._normalise(block.diff)
+        if self.param.iter_size > 1:
+            np.multiply(block.diff, np.float32(1 / self.param.iter_size), out=block.diff)
         scratch = self._scratch(block.data.size)
-        self._regularise(block.data, block.diff, np.float32(decay), scratch[0])
+        self._regularise(block.data, block.diff, decay, scratch[0])
         self.step(block.diff, block.history, scratch, rate, iteration)
         np.subtract(block.data, block.diff, out=block.data)
 
@@ -220,18 +231,14 @@ class Rule:
         """
         raise NotImplementedError
 
-    def _normalise(self, diff: np.ndarray) -> None:
-        if self.param.iter_size > 1:
-            diff *= np.float32(1 / self.param.iter_size)
-
-    def _regularise(self, data: np.ndarray, diff: np.ndarray, decay: np.float32, scratch: np.ndarray) -> None:
-        if not decay:
+    def _regularise(self, data: np.ndarray, diff: np.ndarray, decay: Factor, scratch: np.ndarray) -> None:
+        if isinstance(decay, float) and not np.float32(decay):
             return
         if self.param.regularization_type == "L1":
             np.sign(data, out=scratch)
-            scratch *= decay
+            scratch *= np.float32(decay)
         else:
-            np.multiply(data, decay, out=scratch)
+            np.multiply(data, np.float32(decay), out=scratch)
         diff += scratch
 
 

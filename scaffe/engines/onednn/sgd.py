@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from threading import get_ident
+from typing import Any
 
 import numpy as np
 
+from scaffe.blobs.finite import has_finite_squares
 from scaffe.blobs.packed import PackedParameters
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.neighbours import MOST, Neighbours, neighbours
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive
 from scaffe.proto import SolverParameter
 from scaffe.solvers import register
@@ -18,10 +22,11 @@ from scaffe.solvers.sgd import SGD
 from scaffe.solvers.updated import Updated
 
 SMALL = 1 << 13  # elements; fewer are computed by numpy in less time
+_size = attrgetter("data.size")
 
 
 class OnednnSGD(SGD):
-    """SGD with L2 decay of large parameters; numpy computes small ones, and L1 decay.
+    """SGD with L2 decay of large parameters; numpy computes small ones, neighbours at once, and L1 decay.
 
     numpy rounds more often. So all of a parameter is computed in one way, however it is cut. With bfloat16 the
     primitive computes smaller parameters too.
@@ -37,6 +42,31 @@ class OnednnSGD(SGD):
         self.least = self.block if engine.kind == lib.F32 else SMALL  # elements of a parameter for the primitive
         self._additions: dict[tuple[int, int], BlockAddition] = {}  # by thread and number of elements
         self._updated = Updated(packed)
+        self._runs: dict[tuple[Any, ...], list[Neighbours]] = {}  # by parameters and part
+
+    def keep(self, ranges: Sequence[slice]) -> None:
+        super().keep(ranges)
+        self._runs.clear()
+
+    def update_each(self, indices: Sequence[int], rate: float, iteration: int, part: slice | None) -> None:
+        key = (*indices, part and (part.start, part.stop))
+        if key not in self._runs:
+            self._runs[key] = neighbours(self, indices, part, min(MOST, self.least - 1))
+        for run in self._runs[key]:
+            if len(run.indices) == 1:
+                super().update_each(run.indices, rate, iteration, part)
+            else:
+                self._update_together(run, rate, iteration)
+
+    def _update_together(self, run: Neighbours, rate: float, iteration: int) -> None:
+        """Update small parameters by numpy, bit for bit as one by one."""
+        for i in run.indices:
+            self.packed.settle(i)
+        self.packed.changed(run.within)
+        self.apply_block(run.block, *run.factors(rate, self.param.weight_decay), iteration)
+        if not has_finite_squares(run.block.data):
+            for i in run.indices:
+                self.look_at(i, self.view(self.within(i, run.within)))
 
     def apply(self, i: int, blocks: Sequence[Block], rate: float, decay: float, iteration: int) -> None:
         parameter = self.packed.parameters[i]
@@ -50,7 +80,7 @@ class OnednnSGD(SGD):
             else:
                 self.apply_block(block, rate, decay, iteration)
             self.look_at(i, block)
-        if self._updated.completes(i, sum(block.data.size for block in blocks), self.owned_count(i)):
+        if self._updated.completes(i, sum(map(_size, blocks)), self.owned_count(i)):
             parameter.blob.diff_values.defer(partial(self.copy_history, i))
 
     def _add(self, block: Block, rate: float, decay: float) -> None:

@@ -10,6 +10,7 @@ from scaffe import solvers
 from scaffe.blob import Blob
 from scaffe.blobs.packed import PackedParameters, ParameterBlob
 from scaffe.engines.onednn import library
+from scaffe.engines.onednn.neighbours import MOST, neighbours
 from scaffe.engines.onednn.primitives import Onednn
 from scaffe.engines.onednn.sgd import BlockAddition, OnednnSGD
 from scaffe.proto import SolverParameter
@@ -26,7 +27,7 @@ def rule_of(engine, **fields):
     parameters[3].sharers.append(Blob(SHAPES[3]))
     packed = PackedParameters(parameters)
     packed.data[...] = np.random.default_rng(1).standard_normal(packed.data.size)
-    param = SolverParameter(type="SGD", momentum=0.9, weight_decay=0.01, **fields)
+    param = SolverParameter(**{"type": "SGD", "momentum": 0.9, "weight_decay": 0.01} | fields)
     return solvers.create(param, packed, engine)
 
 
@@ -59,6 +60,57 @@ def test_updates_are_numpys(numbers, fields, cut):
         np.testing.assert_allclose(ours.history[0], theirs.history[0], atol=2e-6)
         for mine, reference in zip(ours.packed.parameters, theirs.packed.parameters, strict=True):
             np.testing.assert_allclose(mine.blob.diff, reference.blob.diff, atol=2e-6, err_msg="the update")
+
+
+SMALL_SHAPES = [(20, 25), (20,), (3, 7), (MOST,), (5,), (1,), (100,), (9,), (6, 2)]
+
+
+def small(**fields):
+    """Return a rule of parameters of which numpy updates most together, with random gradients."""
+    rng, parameters = np.random.default_rng(1), []
+    for i, shape in enumerate(SMALL_SHAPES):
+        parameters.append(ParameterBlob("layer", i, Blob(shape), lr_mult=1 + i % 2, decay_mult=i % 3))
+    parameters[6].sharers.append(Blob(SMALL_SHAPES[6]))
+    packed = PackedParameters(parameters)
+    packed.data[...] = rng.standard_normal(packed.data.size)
+    param = SolverParameter(**{"type": "SGD", "momentum": 0.9, "weight_decay": 0.01} | fields)
+    return solvers.create(param, packed, Onednn(1))
+
+
+@pytest.mark.parametrize("fields", [{}, {"iter_size": 3}, {"regularization_type": "L1"}, {"weight_decay": 0}])
+@pytest.mark.parametrize("cut", [None, 510], ids=["whole", "cut in the first"])
+def test_neighbours_are_updated_bit_for_bit_as_each_alone(fields, cut):
+    together, alone = small(**fields), small(**fields)
+    for iteration in range(3):
+        for rule in together, alone:
+            rng = np.random.default_rng(iteration)
+            rule.packed.clear_diffs()
+            for parameter in rule.packed.parameters:
+                parameter.blob.diff[...] = rng.standard_normal(parameter.blob.shape)
+        end = together.packed.slices[-1].stop
+        parts = [slice(0, end)] if cut is None else [slice(0, cut), slice(cut, end)]
+        for part in parts:
+            inside = [
+                i for i, one in enumerate(together.packed.slices) if one.start < part.stop and part.start < one.stop
+            ]
+            together.update(inside, 0.1 / (1 + iteration), iteration, part)
+            for i in inside:
+                alone.update([i], 0.1 / (1 + iteration), iteration, part)
+        np.testing.assert_array_equal(together.packed.data, alone.packed.data)
+        np.testing.assert_array_equal(together.history[0], alone.history[0])
+        for one, other in zip(together.packed.parameters, alone.packed.parameters, strict=True):
+            np.testing.assert_array_equal(one.blob.diff, other.blob.diff)
+    runs = neighbours(together, range(len(SMALL_SHAPES)), None)
+    assert [run.indices for run in runs] == [[0, 1, 2], [3], [4, 5], [6], [7, 8]]
+
+
+def test_the_first_of_the_neighbours_that_is_not_finite_is_named():
+    rule = small()
+    rule.packed.clear_diffs()
+    rule.packed.parameters[2].blob.diff[1, 1] = np.inf
+    with np.errstate(all="ignore"):
+        rule.update(range(len(SMALL_SHAPES)), 0.1, 0)
+    assert rule.faulty().index == 2 and rule.faulty() is None
 
 
 def test_updates_that_ended_in_an_error_leave_nothing_behind():
