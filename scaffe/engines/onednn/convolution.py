@@ -10,6 +10,7 @@ from scaffe.blob import Blob, Shape
 from scaffe.context import TRAIN
 from scaffe.devices.choices import Work
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.column_product import ColumnProduct
 from scaffe.engines.onednn.convolution_layouts import ConvolutionLayouts, PassDescs
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm
 from scaffe.engines.onednn.elementwise import fusable_relu
@@ -25,6 +26,8 @@ from scaffe.layers.base_convolution import BaseConvolution
 from scaffe.layers.convolution import Convolution
 from scaffe.layers.depthwise_convolution import register_depthwise
 from scaffe.layers.layer import Blobs, register
+
+Product = PixelProduct | StridedProduct | ColumnProduct
 
 
 class ConvolutionPrimitives(LayerPrimitives):
@@ -74,16 +77,17 @@ class ConvolutionPrimitives(LayerPrimitives):
                 pair.backward_data(x, y)
             pair.release()
 
-    def product(self, src: Desc, dst: Desc) -> PixelProduct | StridedProduct | None:
+    def product(self, src: Desc, dst: Desc) -> Product | None:
         """Return a faster form of the weights' gradient, where there is one for a bottom and top in these layouts."""
         layer, engine = self.layer, self.engine
-        last = all(desc == engine.channels_last(desc.shape, lib.BF16) for desc in (src, dst))
+        last = all(desc == engine.channels_last(desc.shape, engine.kind) for desc in (src, dst))
         if not (isinstance(layer, Convolution) and layer.group == 1 and last and layer.param_propagate_down[0]):
             return None
         pixels = set(layer.window.kernel) == {1} and not any(layer.window.pad)
+        form = ColumnProduct if engine.kind == lib.F32 else PixelProduct if pixels else StridedProduct
         with suppress(NoFastForm):
             bias = self.bias_diff.memory if self.bias_diff else None
-            return (PixelProduct if pixels else StridedProduct)(engine, src.shape, dst.shape, layer.window, bias)
+            return form(engine, src.shape, dst.shape, layer.window, bias)
         return None
 
     def weights_for_data(self) -> Memory:
@@ -126,18 +130,16 @@ class Pair:
         self.deferred = between if rectified else None
         self.run_unrectified: Primitive | None = None
         self.run_weights: Primitive | None = None
-        self.product: PixelProduct | StridedProduct | None = None  # in the place of `run_weights`
+        self.product: Product | None = None  # in the place of `run_weights`
         self.run_data: Primitive | None = None
         self.read: list[Operand] = []  # by the backward pass
 
     def forward(self, bottom: Blob, top: Blob, weights: Memory, bias: Memory | None) -> None:
         """Compute the top's values, rectified where a ReLU is fused."""
-        run = self.run_forward
-        run.bind(lib.ARG_SRC, self.x.fetch(bottom.values))
-        run.bind(lib.ARG_WEIGHTS, weights)
+        given = {lib.ARG_SRC: self.x.fetch(bottom.values), lib.ARG_WEIGHTS: weights}
         if bias is not None:
-            run.bind(lib.ARG_BIAS, bias)
-        run.run()
+            given[lib.ARG_BIAS] = bias
+        self.run_forward.run(given)
         if self.deferred:
             top.values.take_form(self.deferred.with_result(self.y))
         else:
@@ -161,12 +163,10 @@ class Pair:
         if self.product:
             self.product.add(x, dy, self.owner.layer.blobs[0])
         elif self.run_weights:
-            self.run_weights.bind(lib.ARG_SRC, x)
-            self.run_weights.bind(lib.ARG_DIFF_DST, dy)
             self.owner.gradients()[0].memory.acquire()
             if self.strides_past:
                 self.run_weights.clear_scratchpad()
-            self.run_weights.run()
+            self.run_weights.run({lib.ARG_SRC: x, lib.ARG_DIFF_DST: dy})
         self.owner.add_gradients()
 
     def _prepare_weights(self) -> None:
@@ -199,10 +199,10 @@ class Pair:
         if self.run_data is None:
             self._prepare_data()
         assert self.run_data is not None
-        self.run_data.bind(lib.ARG_WEIGHTS, self.owner.weights_for_data())
-        self.run_data.bind(lib.ARG_DIFF_DST, self.dy_for_data.recall(top.diff_values))
+        given = {lib.ARG_WEIGHTS: self.owner.weights_for_data()}
+        given[lib.ARG_DIFF_DST] = self.dy_for_data.recall(top.diff_values)
         self.dx.acquire()
-        self.run_data.run()
+        self.run_data.run(given)
         assign(bottom.diff_values, self.dx)
 
     def release(self) -> None:

@@ -1,0 +1,66 @@
+"""ColumnProduct has a convolution's gradient of the weights; convolutions whose channels fill no vectors take it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from both_engines import needs_onednn
+
+from scaffe.blob import Blob
+from scaffe.engines.onednn import column_product
+from scaffe.engines.onednn.column_product import ColumnProduct
+from scaffe.engines.onednn.descriptors import NoFastForm
+from scaffe.engines.onednn.primitives import Memory, Onednn, reorder
+from scaffe.layers.im2col import SlidingWindow
+
+pytestmark = needs_onednn
+
+
+def last(engine: Onednn, values: np.ndarray) -> Memory:
+    """Return values with their channels last."""
+    found = Memory(engine, engine.channels_last(values.shape))
+    reorder(Memory(engine, engine.plain(values.shape), values), found).run()
+    return found
+
+
+@pytest.mark.parametrize("images", [1, 3, 5], ids="{} images a slice".format)
+@pytest.mark.parametrize(("kernel", "stride"), [((5, 5), (1, 1)), ((2, 4), (3, 2)), ((1, 5), (1, 2))])
+def test_gradients_are_a_convolutions(
+    kernel: tuple[int, int], stride: tuple[int, int], images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, rng = Onednn(1), np.random.default_rng(0)
+    window = SlidingWindow((11, 9), kernel, stride, (0, 0), (1, 1))
+    (rows, columns), blob = window.out, Blob((19, 20, *kernel))
+    x = rng.integers(-3, 4, (5, 20, 11, 9)).astype(np.float32)  # whole numbers: the sums are exact
+    dy = rng.integers(-3, 4, (5, 19, rows, columns)).astype(np.float32)
+    bias = Memory(engine, engine.plain((19,)))
+    monkeypatch.setattr(column_product, "SLICE", images * 4 * rows * columns * 20 * kernel[0] * kernel[1])
+    product = ColumnProduct(engine, x.shape, dy.shape, window, bias)
+    assert product.count == images
+    expected = np.zeros(blob.shape)
+    for i, j in np.ndindex(kernel):
+        under = x[:, :, i : i + stride[0] * rows : stride[0], j : j + stride[1] * columns : stride[1]]
+        expected[:, :, i, j] = np.einsum("nfpq,ncpq->fc", dy, under[:, :, :rows, :columns])
+    bottom, top = last(engine, x), last(engine, dy)
+    for passes in (1, 2):
+        product.add(bottom, top, blob)
+        np.testing.assert_array_equal(blob.diff, passes * expected)
+        np.testing.assert_array_equal(bias.buffer, dy.sum(axis=(0, 2, 3)))
+    product.add(last(engine, 2 * x), last(engine, dy), blob)  # in other memory
+    np.testing.assert_array_equal(blob.diff, 4 * expected)
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "kernel", "pad", "dilation"),
+    [
+        (32, 20, 5, 0, 1),  # whole vectors of channels
+        (20, 64, 5, 0, 1),  # and of filters
+        (3, 20, 5, 0, 1),  # short rows
+        (20, 20, 5, 2, 1),  # padding
+        (20, 20, 5, 0, 2),  # windows with holes
+    ],
+)
+def test_others_stay_with_the_library(channels: int, outputs: int, kernel: int, pad: int, dilation: int) -> None:
+    window = SlidingWindow((12, 12), (kernel,) * 2, (1, 1), (pad,) * 2, (dilation,) * 2)
+    with pytest.raises(NoFastForm):
+        ColumnProduct(Onednn(1), (2, channels, 12, 12), (2, outputs, *window.out), window, None)
