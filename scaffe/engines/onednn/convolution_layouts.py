@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from math import prod
 from typing import Any, NamedTuple
 
 from scaffe.blob import Blob
@@ -21,6 +22,7 @@ GRADIENT = ", weight gradient "  # in a choice's name, before the layout of the 
 # Products with padding over those without: above this the blocked layout costs more than it gains. The second is for a
 # bottom or a top that alone is padded: the other then has neighbours in blocks, to which it would be reordered.
 PADDING, OF_ONE_ALONE = 1.3, 2.0
+CACHE = 1 << 18  # numbers that a core's own cache holds
 
 
 class PassDescs(NamedTuple):
@@ -72,12 +74,13 @@ class ConvolutionLayouts:
         """Return the choice made without timing: the library's own layouts, unless these are mostly padding.
 
         Blocks of 16 channels pad 20 channels to 32; the layout with channels last pads none. Without AVX-512 the
-        gradient of the weights alone may pad, 1 channel to 8.
+        gradient of the weights alone may pad, 1 channel to 8. A gradient that outweighs bottom and top is passed over
+        for each image in blocks, with channels last for all images at once.
         """
         blocked, choice = self.describe(BLOCKED), BLOCKED
         if self._pads(blocked.forward, lib.QUERY_DST):
             choice = CHANNELS_LAST
-        elif self._pads(blocked.weights, lib.QUERY_DIFF_DST):
+        elif self._pads(blocked.weights, lib.QUERY_DIFF_DST) or self._outweighs():
             choice = f"{BLOCKED}{GRADIENT}{CHANNELS_LAST}"
         if choice != BLOCKED and self.layer.group == 1:
             with suppress(NoFastForm):
@@ -91,6 +94,13 @@ class ConvolutionLayouts:
         descs = [described.desc(*pair) for pair in pairs]
         of_bottom, of_top = (one.nbytes / self.engine.plain(one.shape, one.kind).nbytes for one in descs)
         return of_bottom * of_top > (PADDING if of_bottom > 1 and of_top > 1 else OF_ONE_ALONE)
+
+    def _outweighs(self) -> bool:
+        """Return whether the weights' gradient takes more than the cache, and bottom and top less, under AVX-512."""
+        engine, is_pixel = self.engine, prod(self.layer.window.kernel) == 1  # which has kernels of its own
+        if is_pixel or engine.kind != lib.F32 or not engine.library.isa & lib.ISA_AVX512:
+            return False
+        return prod(self.weights_shape) > max(CACHE, prod(self.src) + prod(self.dst))
 
     def describe(self, layout: str) -> PassDescs:
         """Return the primitives with bottom and top in that layout. Raise NoFastForm where one is not fast."""

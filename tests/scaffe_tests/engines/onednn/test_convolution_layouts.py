@@ -51,3 +51,15 @@ def test_the_gradient_of_pictures_of_one_channel_is_taken_with_channels_last_whe
     if uses(AVX512) or not uses(AVX2):
         pytest.skip("AVX-512 has a form for pictures, and below AVX2 there are blocks alone")
     assert layouts(1, 20, 5).fixed() == f"{BLOCKED}{GRADIENT}{CHANNELS_LAST}"
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "outweighs"),
+    [(256, 3, True), (32, 3, False), (256, 1, False)],
+    ids=["more than pictures", "less than pictures", "of single pixels"],
+)
+def test_a_gradient_larger_than_bottom_and_top_is_taken_with_channels_last(
+    channels: int, kernel: int, outweighs: bool
+) -> None:
+    choice = f"{BLOCKED}{GRADIENT}{CHANNELS_LAST}" if outweighs and uses(AVX512) else BLOCKED
+    assert layouts(channels, channels, kernel).fixed() == choice
