@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import zip_longest
+from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 5.0  # seconds for which a rank with an error waits for others, which may be in the collective already
 POLL = 1e-3  # seconds
+ASK = 1.0  # seconds after which a rank asks others where they are
 LONG = 60.0  # seconds after which a rank says that it waits for others in a call that is new to it
 
 
@@ -55,14 +57,18 @@ def share(
     entered: int = 0,
     may_run: str = "",
     values: Mapping[str, str] | None = None,
+    reach: Callable[[], bool] | None = None,
 ) -> bool:
     """Return whether something `holds` on all ranks; raise, on all, the error of the first rank that has one.
 
     Collective over `comm`; it costs one allreduce of 48 bytes where there is no error.
 
     - `entered`: how many calls this rank has entered, by which the ranks know that they are in the same one.
-    - `may_run`: the call, if other ranks may be running it already, which then never come here. A rank that has an
-      error waits PATIENCE seconds for them, and ends the job; one that has none says after LONG seconds that it waits.
+    - `may_run`: the call, if other ranks may be running it already, which then never come here by themselves. A rank
+      that has an error waits PATIENCE seconds for them, and ends the job; one that has none says after LONG seconds
+      that it waits.
+    - `reach`: brings them here, called again and again after ASK seconds; False says that it can't, and ends the job.
+      With it a rank that has an error waits LONG seconds too: others may be late.
     - `values`: what all ranks must have the same of, as in `agree`, which is looked at where no rank has an error.
     """
     from mpi4py import MPI
@@ -72,10 +78,8 @@ def share(
     word = digest(values or {})
     found = np.array([error is not None, not holds, entered, -entered, word, -word], np.int64)
     request = comm.Iallreduce(MPI.IN_PLACE, found, MPI.MAX)
-    if may_run and not _is_complete(request, LONG if error is None else PATIENCE):
-        if error is not None:
-            end_job(comm, f"rank {comm.rank}: {may_run}: {error}")
-        _tell_of_waiting(comm, may_run)
+    if may_run:
+        _wait_for_others(comm, request, error, may_run, reach)
     request.Wait()
     if found[0]:
         _raise_first(comm, error, may_run, bool(found[2] == -found[3]))
@@ -84,13 +88,37 @@ def share(
     return not found[1]
 
 
-def _is_complete(request: MPI.Request, patience: float) -> bool:
-    """Return whether a request is complete within `patience` seconds."""
+def _wait_for_others(
+    comm: MPI.Intracomm,
+    request: MPI.Request,
+    error: CollectiveError | None,
+    call: str,
+    reach: Callable[[], bool] | None,
+) -> None:
+    """Wait for others that may be in a known call, as `share` says."""
+
+    def bring() -> None:
+        if reach is not None and not reach():
+            end_job(comm, f"rank {comm.rank}: {call}: {error or 'the call is new to this rank'}")
+
+    patience = PATIENCE if error is not None and reach is None else LONG
+    if _is_complete(request, patience, bring):
+        return
+    if error is not None:
+        end_job(comm, f"rank {comm.rank}: {call}: {error}")
+    _tell_of_waiting(comm, call)
+    _is_complete(request, inf, bring)
+
+
+def _is_complete(request: MPI.Request, patience: float, meanwhile: Callable[[], None]) -> bool:
+    """Return whether a request is complete within `patience` seconds; call `meanwhile` after ASK seconds."""
     began = time.monotonic()
     while not request.Test():
         waited = time.monotonic() - began
         if waited > patience:
             return False
+        if waited > ASK:
+            meanwhile()
         if waited > POLL:  # at first as soon as can be: most ranks come together
             time.sleep(POLL)
     return True

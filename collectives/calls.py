@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collectives.agreement import share
 from collectives.arguments import Checked, on_device
 from collectives.errors import DeviceFault
 from collectives.execution.line import Line
 from collectives.execution.plans import Plan, kept
 from collectives.loss import as_rank_lost
+from collectives.mismatch import AGREES, HAS_LEFT, Mismatch, Place
 from collectives.request import Request
+from collectives.tuning.table import HOST
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from collectives.execution.maker import Call
 
 CallArguments = tuple[Any, ...]  # what, op, root, how, and the ids of the arrays
 MOST_CALLS = 1000  # calls whose plans are cached
@@ -28,10 +33,15 @@ class Calls(ABC):
 
     comm: MPI.Intracomm
     _line: Line
+    _plans: dict[tuple[Call, int], Plan]
 
     def __init__(self) -> None:
         super().__init__()
-        self._entered = 0  # calls
+        self.entered = 0  # calls
+        self._running: CachedCall | None = None  # the known call in which this rank is
+        self._agreed = 0  # the number of the last call on which this rank has begun to agree with the others
+        self._asked = 0  # the number of a call in which a rank that is in another one takes part
+        self._mismatch = Mismatch(self)
         self._last: dict[CallArguments, CachedCall] = {}  # by a call's arguments
         self._newest = NO_CALL
         self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(deque)  # each plan's keys in `_last`
@@ -56,7 +66,7 @@ class Calls(ABC):
         """Run the plan of a call. The same arrays find it in the cache: short messages feel every step here."""
         if self._line.plans:
             self._line.finish()
-        self._entered += 1
+        self.entered += 1
         how = (what, op, root, algorithm, chain_size, chunk_bytes, check, counts)
         known = self._newest
         try:
@@ -66,12 +76,17 @@ class Calls(ABC):
         if not is_newest:
             known = self._known(how, send, recv)
             self._newest = known if known.lasts and check is False else NO_CALL
+        self._running = known
         try:
             known.run()
         except DeviceFault as error:
             raise error.located(f"{what} of {known.bound_send.nbytes} bytes") from None
         except Exception as error:
             raise as_rank_lost(error, self.comm)  # noqa: B904  the same error, or what it means
+        finally:
+            self._running = None
+        if self._asked:
+            self._compare(known.plan)
 
     def _start(
         self,
@@ -87,7 +102,7 @@ class Calls(ABC):
         counts: Any = None,
     ) -> Request:
         """Return the request of a call, which has begun or waits for its turn."""
-        self._entered += 1
+        self.entered += 1
         known = self._known((what, op, root, algorithm, chain_size, chunk_bytes, check, counts), send, recv)
         return Request(known.plan, known.bound_send, known.bound_recv, f"{what} of {known.bound_send.nbytes} bytes")
 
@@ -103,10 +118,14 @@ class Calls(ABC):
 
     def _know(self, how: CallArguments, key: CallArguments, send: Any, recv: Any) -> CachedCall:
         """Find a call's plan and cache it, in place of the plan's oldest calls."""
+        if not self._mismatch.has_begun and self.comm and self.comm.size > 1:  # before anything can differ
+            self._mismatch.begin()
         what, op, root, algorithm, chain_size, chunk_bytes, check, counts = how
         given = what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check, 0, False, counts
         plan, checked = self._find(given)
         bound = checked.send, checked.recv
+        if not self._line.plans:
+            plan.bind(*bound)
         known = CachedCall(plan, send, recv, how, *bound)
         if not known.lasts or _has_no_hash(key):
             return known
@@ -118,6 +137,45 @@ class Calls(ABC):
         while len(calls) > kept(checked.send.nbytes):
             self._last.pop(calls.popleft(), None)
         return known
+
+    def place(self, number: int) -> Place:
+        """Return where this rank is, of the call with a number that it has entered. For another thread.
+
+        Once a known call's place is returned, this rank compares its call with the others' after it.
+        """
+        if number < self.entered:
+            return HAS_LEFT
+        if number == self._agreed:
+            return AGREES
+        self._asked = number  # before the look: a call that ends after it sees this
+        running = self._running
+        if running is not None:
+            return next(key for key, plan in list(self._plans.items()) if plan is running.plan)
+        self._asked = 0
+        return HAS_LEFT
+
+    def take_part(self, place: tuple[Call, int]) -> bool:
+        """Run a known call for the others' sake, over the arrays of the last one. Return False if it can't be run."""
+        plan = self._plans.get(place)
+        if plan is None or place[0].memory != HOST:
+            return False
+        send, recv = plan.send, plan.recv
+        if send.size == 0 < place[0].elements:
+            return False
+        written = [array for array in (send, recv) if array is not None and array.flags.writeable]
+        kept_values = [array.copy() for array in written]
+        plan.run()
+        for array, values in zip(written, kept_values, strict=True):
+            np.copyto(array, values)
+        return True
+
+    def _compare(self, plan: Plan) -> None:
+        """Raise, on all ranks, why a rank is in another call than this one, if it is."""
+        asked, self._asked = self._asked, 0
+        if asked == self.entered:
+            call, over = next(call for (call, _), one in self._plans.items() if one is plan), self._mismatch.comm
+            assert over is not None
+            share(over, None, entered=self.entered, values={**call.described(), "the call": "made before"})
 
     def _forget_calls(self) -> None:
         """Empty the cache of calls."""

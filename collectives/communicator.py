@@ -56,9 +56,10 @@ class Communicator(VerbMethods, Revocable):
 
     The first call with a given operation, size, type, root and algorithm makes a plan. There the ranks check that they
     agree, and rank 0 chooses what "auto" does, as suits the memory of the arrays; a `dup` chooses again. Later calls
-    run the plan and check nothing across ranks; `check=True` checks again. A mistake that all ranks make in such a
-    later call is an error on all. One that a rank makes alone ends the job with one line, after 5 seconds, since the
-    others are in the collective already.
+    run the plan and check nothing across ranks; `check=True` checks again. A rank whose later call is wrong, or new to
+    it, reaches others that are in a known call: all raise what is wrong, or where the calls differ, within 5 seconds,
+    and that call's results are worthless (`collectives.mismatch`). It ends the job with one line where it can't: others
+    have left the call or wait for a request, arrays are on devices, MPI's thread level is below MPI_THREAD_MULTIPLE.
 
     - `comm`: MPI communicator; it is duplicated.
     - `table`: rank 0's table for "auto"; the shipped one by default.
@@ -225,7 +226,7 @@ class Communicator(VerbMethods, Revocable):
         library's own collectives. `numbers`: how float32 elements travel, "bf16", "float16" or "int8", with "+feedback"
         (`collectives.codecs`), or "" as they are. The other arguments are those of `reduce`.
         """
-        self._entered += 1
+        self.entered += 1
         plan, checked = self._find(
             (what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check, number, staged, counts, numbers)
         )
@@ -255,8 +256,11 @@ class Communicator(VerbMethods, Revocable):
         if checked is not None and checked.call.verb.is_scheduled:
             error = attempt(lambda: check_algorithm(checked.call.what, checked.call.algorithm))[1]
         held = checked is not None and self._is_held(checked)
-        values = None if checked is None else checked.call.described()
-        shared = share(self.comm, error, held, self._entered, _named(what) if self._plans else "", values)
+        values = None if checked is None else {**checked.call.described(), "the call": "new"}
+        may_run, over = _named(what) if self._plans else "", self._mismatch.comm
+        given = error, held, self.entered, may_run, values, self._mismatch.reach if over else None
+        self._agreed = self.entered
+        shared = share(over or self.comm, *given)
         assert checked is not None
         call = checked.call
         if plan is None:
@@ -309,6 +313,7 @@ class Communicator(VerbMethods, Revocable):
         if not self.comm:
             return
         self.forget()
+        self._mismatch.free()
         if self._owns and windows:
             self.node.free()
         if self._owns_nccl:

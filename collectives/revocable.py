@@ -9,6 +9,7 @@ from weakref import WeakSet
 import numpy as np
 
 from collectives.loss import ignoring_loss, raises_rank_lost
+from collectives.mismatch import Mismatch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -25,6 +26,7 @@ class Revocable:
     node: NodeComm
     _local: MPI.Intracomm
     _maker: PlanMaker
+    _mismatch: Mismatch
     _owns: bool
     _plans: dict[tuple[Call, int], Plan]
 
@@ -36,7 +38,7 @@ class Revocable:
 
         Then wait for the messages of this rank that are under way: they end with an error too.
         """
-        for comm in filter(None, (self.comm, self._local, self._maker.cross)):
+        for comm in filter(None, (self.comm, self._local, self._maker.cross, self._mismatch.comm)):
             with ignoring_loss():
                 comm.Revoke()
         for other in self._dups:
@@ -67,6 +69,7 @@ class Revocable:
         """
         for other in self._dups:
             other.abandon()
+        self._mismatch.abandon()
         self._plans.clear()
         if self._owns:
             self.node.abandon(windows)

@@ -33,6 +33,8 @@ class Given(Revocable):
 
         self.comm, self._local = stand_in("all"), stand_in("node")  # type: ignore[assignment]
         self._maker = SimpleNamespace(cross=stand_in("cross"))  # type: ignore[assignment]
+        quiet = SimpleNamespace(comm=stand_in("agreement"), abandon=lambda: events.append(f"{name}: answers no more"))
+        self._mismatch = quiet  # type: ignore[assignment]
         self._plans = {0: SimpleNamespace(drain=lambda: events.append(f"{name}: drained"))}  # type: ignore[dict-item]
         self.node = SimpleNamespace(abandon=lambda windows: events.append(f"{name}: windows {windows}"))  # type: ignore
         self._owns = owns
@@ -45,10 +47,9 @@ def test_all_communicators_are_revoked_before_any_message_is_awaited() -> None:
     comm._dups.add(dup)
     comm._maker.cross = None  # a node's first rank alone has one
     comm.revoke()
-    assert {*events[:2]} == {"comm: all revoked", "comm: node revoked"}
-    assert {*events[2:]} == {f"dup: {one}" for one in ("all revoked", "node revoked", "cross revoked", "drained")} | {
-        "comm: drained"
-    }
+    revoked = ("all revoked", "node revoked", "agreement revoked")
+    assert {*events[:3]} == {f"comm: {one}" for one in revoked}
+    assert {*events[3:]} == {f"dup: {one}" for one in (*revoked, "cross revoked", "drained")} | {"comm: drained"}
     assert events[-1] == "comm: drained"
 
 
@@ -58,7 +59,7 @@ def test_windows_are_dropped_once_by_their_owner(windows) -> None:
     comm, dup = Given("comm", events), Given("dup", events, owns=False)
     comm._dups.add(dup)
     comm.abandon(windows)
-    assert events == [f"comm: windows {windows}"]
+    assert events == ["dup: answers no more", "comm: answers no more", f"comm: windows {windows}"]
     assert not comm._plans and not dup._plans
 
 
