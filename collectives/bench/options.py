@@ -16,7 +16,7 @@ from collectives.bench.latency_graph import FILES, TTY, file_of
 from collectives.errors import ArgumentError
 from collectives.schedules.algorithms import every_name
 from collectives.tuning.table import DEVICE, is_device
-from collectives.verbs import BCAST, REDUCE, SCHEDULED
+from collectives.verbs import ALLGATHER, BCAST, REDUCE, SCHEDULED
 
 BLOCKING = tuple(SCHEDULED)
 CHAR, ALL = "mpi_char", "all"
@@ -68,8 +68,8 @@ def _check_derived(found: argparse.Namespace) -> None:
     """Raise ArgumentError for what derived types can't be used with."""
     if not found.derived:
         return
-    if not found.blocking or SCHEDULED[found.what] is not BCAST:
-        raise ArgumentError(f"argument -D: {found.op} has no derived types here; bcast has")
+    if not found.blocking or SCHEDULED[found.what] not in (ALLGATHER, BCAST):
+        raise ArgumentError(f"argument -D: {found.op} has no derived types here; bcast and allgather have")
     if found.accelerator == "cuda":
         raise ArgumentError("argument -D: it is for host buffers; leave out -d cuda")
     if found.derived.kind != "cont" and found.algorithms != ["mpi"]:
@@ -115,7 +115,7 @@ def _add_osu(group: argparse._ArgumentGroup) -> None:
         metavar=f"all|{'|'.join(TYPES)}",
         help="a table for each type, of one, some or all (mpi_float; OSU's is mpi_char)",
     )
-    add("-D", "--ddt", dest="derived", type=_derived, metavar="TYPE", help=f"derived types of a bcast: {FORMS}")
+    add("-D", "--ddt", dest="derived", type=_derived, metavar="TYPE", help=f"derived types of bcast, allgather: {FORMS}")
     add("-G", "--graph", type=_graphs, default=(), metavar="tty,png,pdf", help="draw the latency of each call")
     add(
         "-t",

@@ -168,13 +168,29 @@ class LibraryCase(Case):
 
 
 class DerivedCase(LibraryCase):
-    """The MPI library's broadcast of a derived data type, of which a message is one element."""
+    """The MPI library's broadcast or allgather of a derived data type, of which a message, or a block, is one element.
+
+    Blocks whose lengths differ by an element carry the type of the shortest.
+    """
 
     def __init__(self, buffers: Buffers, what: str, options: argparse.Namespace):
         super().__init__(buffers, what, options)
-        count, base = self.send.size, message_type(self.send.dtype)
-        self.travels = options.derived.places(count)
-        self.given = [self.send, 1, options.derived.datatype(base, count)], None
+        self.starts = self.bounds[:-1] if self.verb is ALLGATHER else (0,)
+        count = self.vector.size // len(self.starts)
+        places, self.travels = options.derived.places(count), np.zeros(self.vector.size, bool)
+        for start in self.starts:
+            self.travels[start : start + count] = places
+        base = message_type(self.send.dtype)
+        self.type = options.derived.datatype(base, count).Create_resized(0, base.Get_size()).Commit()
+
+    def run(self, i: int) -> None:
+        """Call mpi4py's method."""
+        if self.verb is BCAST:
+            self.call([self.send, 1, self.type], self.at(i))
+            return
+        send, recv = self._both(True)
+        one = send if send is MPI.IN_PLACE else [send, 1, self.type]
+        self.call(one, [recv, ([1] * len(self.starts), self.starts), self.type])
 
 
 class DeviceLibraryCase(LibraryCase):

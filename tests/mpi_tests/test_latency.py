@@ -130,15 +130,24 @@ def test_derived_types_send_a_part_of_the_bytes(run, tmp_path, given, sent):
         assert [(row[2], int(row[3])) for row in numbers(text)] == [("Pass", nbytes) for nbytes in sent]
 
 
-def test_only_the_elements_of_a_derived_type_arrive():
-    options = parse(["bcast", "-m", "64:64", "-D", "vect:4:2", "--algorithm", "mpi"], WORLD.rank)
+@pytest.mark.parametrize(("what", "more"), [("bcast", []), ("allgather", []), ("allgather", ["-l"])])
+def test_only_the_elements_of_a_derived_type_arrive(what, more):
+    """Of an allgather's blocks, which may differ by an element, each carries the type of the shortest."""
+    text = [what, "-m", "64:64", "-T", "mpi_char", "-D", "vect:4:2", "--algorithm", "mpi", *more]
+    options = parse(text, WORLD.rank)
     options.type = options.types[0]
-    comm = Communicator(WORLD)
-    case = times.DerivedCase(times.Buffers(comm, 64, options), "bcast", options)
-    case.send[...] = WORLD.rank + 1
-    case.run(0)
-    assert case.send.tolist() == [1, 1, WORLD.rank + 1, WORLD.rank + 1] * 4
-    comm.free()
+    with Communicator(WORLD) as comm:
+        case = times.DerivedCase(times.Buffers(comm, 64, options), what, options)
+        case.vector[...] = 99
+        case.send[...] = WORLD.rank + 1
+        before = case.vector.copy()
+        case.run(0)
+        starts = [0] if what == "bcast" else [64 * k // WORLD.size for k in range(WORLD.size)]
+        for root, start in enumerate(starts):
+            for at in range(start, start + 64 // len(starts) // 4 * 4, 4):
+                before[at : at + 2] = root + 1
+        assert case.vector.tolist() == before.tolist()
+        assert case.travels.sum() == len(starts) * (64 // len(starts) // 4 * 2)
 
 
 def test_a_contiguous_type_is_what_schedules_send(run):
@@ -250,7 +259,7 @@ def test_given_back_arrays_leave_the_others_in_use():
         (["-k", "first"], "expected fixed:RANK or rotate, got 'first'"),
         (["-T", "mpi_char"], "reduce adds mpi_int or mpi_float, got mpi_char"),
         (["-T", "mpi_byte"], "argument -T/--type: expected some of all, mpi_char, mpi_int, mpi_float, got 'mpi_byte'"),
-        (["-D", "cont"], "argument -D: reduce has no derived types here; bcast has"),
+        (["-D", "cont"], "argument -D: reduce has no derived types here; bcast and allgather have"),
         (["-D", "vect:2:3"], "expected cont, vect:STRIDE:BLOCK or indx:FILE, BLOCK at most STRIDE, got 'vect:2:3'"),
         (["-D", "indx:/nowhere"], "/nowhere: no such file or directory"),
         (["-G", "svg"], "argument -G/--graph: expected some of tty, png, pdf, got 'svg'"),
