@@ -156,15 +156,21 @@ class PlanMaker:
         transport = CodecTransport(call.numbers, _rounds_first(call))
         return self._scheduled(call, name, chunk_bytes, op, call.root, self.comm, self.group, transport)
 
+    def device_choice(self, call: Call, choice: Choice) -> Choice:
+        """Return what is done for device arrays, with the reason. Collective at its first use. Raise as `make` does."""
+        given = self.nodes, self.ranks, np.dtype(call.dtype), call.elements, call.numbers
+        choice = self.device_plans.choose(call.what, choice, *given)
+        if call.numbers and call.elements and choice.algorithm.removeprefix(LEADERS) in OTHERS:
+            raise AlgorithmError(_unable(choice.algorithm, call))
+        return choice
+
     def _make_device(self, call: Call, choice: Choice) -> Plan:
         """Return a new plan for device arrays."""
         plans, dtype = self.device_plans, np.dtype(call.dtype)
         op = call.operation()
         if op is not None and op.name not in OPERATIONS:
             raise AlgorithmError(f"device arrays have no {op.name}; they have {' '.join(OPERATIONS)}")
-        choice = plans.choose(call.what, choice, self.nodes, self.ranks, dtype, call.elements, call.numbers)
-        if call.numbers and call.elements and choice.algorithm.removeprefix(LEADERS) in OTHERS:
-            raise AlgorithmError(_unable(choice.algorithm, call))
+        choice = self.device_choice(call, choice)
         parts = [[block_of(k, bounds)] for bounds in self._block_bounds(call) for k in range(self.comm.size)]
         if choice.algorithm == "mpi":
             return plans.library(LibraryPlan(self.comm, call.what, op, call.root, dtype))
@@ -175,8 +181,12 @@ class PlanMaker:
         chunk = call.chunk_bytes or choice.chunk_bytes or DEVICE_CHUNK
         if choice.algorithm.startswith(LEADERS):
             return self._device_leaders(call, choice.algorithm.removeprefix(LEADERS), chunk, op)
-        given = (call, choice.algorithm, chunk, op, call.root, self.comm, self.group)
-        return self._scheduled(*given, transport=plans.transport(call.numbers, _rounds_first(call)))
+        return self._device_schedule(call, choice.algorithm, chunk, op)
+
+    def _device_schedule(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
+        """Return the plan of a schedule over all ranks' device arrays."""
+        given = (call, name, chunk_bytes, op, call.root, self.comm, self.group)
+        return self._scheduled(*given, transport=self.device_plans.transport(call.numbers, _rounds_first(call)))
 
     def _block_bounds(self, call: Call) -> list[tuple[int, ...]]:
         """Return the bounds of the ranks' blocks, none for a collective without blocks."""
@@ -191,6 +201,8 @@ class PlanMaker:
         for bounds in self._block_bounds(call):
             block = block_of(self.comm.rank, bounds)
             parts = [[block_of(rank, bounds) for rank in self._with_number(k)] for k in range(local.size)]
+        if not plans.joins_in_node(parts):
+            return self._device_schedule(call, name, chunk_bytes, op)
         lengths = tuple(stop - start for start, stop in parts[local.rank])
         among = call._replace(elements=sum(lengths), counts=lengths if block else ())
         inner = op and op._replace(divided=False)
@@ -198,7 +210,7 @@ class PlanMaker:
         between = self._scheduled(*given, transport=plans.transport(call.numbers, _rounds_first(call)))
         if isinstance(between, LibraryPlan):
             between = plans.library(between)
-        return plans.leaders(call.what, op, root, cross.rank, parts, between, block)
+        return plans.leaders(call.what, op, root, cross.rank, parts, between, block, np.dtype(call.dtype))
 
     def _scheduled(
         self,

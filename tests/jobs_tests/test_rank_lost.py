@@ -19,6 +19,7 @@ ALLREDUCE = "--workflow", "SC-OBR", "--sync", "allreduce", "--reduce", "ring"
 INSTANCES = "--instances", "2", "--gather", "slices", "--oversubscribe"
 AUTO = "--instances", "auto", "--gather", "slices", "--oversubscribe"
 ON_GPUS = "* World.take_gpu 1 gpu"
+ON_NODES = "* World.take_gpu 1 gpus"  # two GPUs on each, until one is lost
 HELPED = "--drive", "helper"
 REFERENCE = "--engine", "reference"
 TESTED = {"test_iter": [4], "test_interval": 3, "display": 1}
@@ -35,12 +36,14 @@ TESTED = {"test_iter": [4], "test_interval": 3, "display": 1}
         (4, "0 backward 3; 2 forward 3", (*ALLREDUCE, *INSTANCES), TESTED),
         (4, f"{ON_GPUS}; 2 backward 3; 1 forward 5", (*CHAIN, *HELPED, *REFERENCE), TESTED),
         (4, f"{ON_GPUS}; 0 update 3; 2 backward 6", (*ALLREDUCE, *REFERENCE), {}),
+        (4, f"{ON_NODES}; 1 backward 3", ("--bucket-bytes", "0", *HELPED, *REFERENCE), {}),
+        (4, f"{ON_NODES}; 1 backward 4", ("--sync", "allreduce", "--bucket-bytes", "0", *HELPED, *REFERENCE), {}),
     ],
 )
 def test_the_ranks_that_are_left_go_on_as_a_resumed_run_does(runs, begins, moments, flags, fields):
     result, last = runs.losing(4, moments, *flags, **fields)
     assert result.returncode == 0, result.stderr
-    on_gpus = ON_GPUS if ON_GPUS in moments else ""
+    on_gpus = next((one for one in (ON_NODES, ON_GPUS) if one in moments), "")
     assert last == runs.stages(stages_of(begins, result), *flags, moments=on_gpus, **fields)
     assert result.stderr.count("Lost rank") == moments.count(";") + (not on_gpus)
     assert len(re.findall(r"iteration \d; last seen in .* pass", result.stderr)) >= 1

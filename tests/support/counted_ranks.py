@@ -163,6 +163,22 @@ class CountedComm(MPI.Intracomm):
         self._count("gather", 2 * (self.rank != root), sum(map(len, every)) if self.rank == root else 0)
         return [pickle.loads(one) for one in every] if self.rank == root else None
 
+    def Igatherv(self, send: Any, recv: Any, root: int = 0) -> Any:  # type: ignore[override]
+        """Take all ranks' blocks, each sent straight to the root."""
+        self._count("gather", self.rank != root, 0)
+        every = self._meet(flat(send).copy())
+        if self.rank == root:
+            flat(recv)[...] = np.concatenate(every)
+        return SimpleNamespace(Wait=lambda: None, Test=lambda: True)
+
+    def Iscatterv(self, send: Any, recv: Any, root: int = 0) -> Any:  # type: ignore[override]
+        """Give each rank its block, straight from the root."""
+        self._count("scatter", 0, flat(recv).nbytes)
+        whole, (counts, starts) = self._meet(None if send is None else (flat(send).copy(), send[1]))[root]
+        size = whole.size // sum(counts)
+        flat(recv)[...] = whole[size * starts[self.rank] :][: size * counts[self.rank]]
+        return SimpleNamespace(Wait=lambda: None, Test=lambda: True)
+
     def Barrier(self) -> None:
         self._tree("barrier", 0, 2)
         self._meet(None)

@@ -6,8 +6,8 @@ A moment is a rank as the launcher numbers them, * for all; then an operation an
 number of the call, 0 for each, or `unsent` or `half-sent` and the iteration of a mirror. Then what happens: kill,
 raise, stop, hup (requests a snapshot), kill2 (kills rank 2), await (goes on once MPI reports another rank's loss),
 follow (is killed then), alarm (a loss is reported, but there is none), decay (a callback makes weights smaller), cores
-(--instances auto has four cores in two domains to try), or gpu, at World.take_gpu (from the start the rank computes on
-a stand-in for a GPU).
+(--instances auto has four cores in two domains to try), or at World.take_gpu gpu (from the start the rank computes on a
+stand-in for a GPU) or gpus (and of these each two are a node, as far as collectives know).
 
     python dying.py "" stages "4,0,5 3,5,9" FLAG ...
 
@@ -24,7 +24,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from collectives import RankLostError
+from collectives import Group, RankLostError
 from scaffe import cli
 from scaffe.monitor.record import BACKWARD, FORWARD, LOSS, SNAPSHOT, TEST, UPDATE, RankRecord
 from scaffe.parallel import mirror, world
@@ -33,7 +33,7 @@ from scaffe.parallel.instances.topology import Domain, Topology
 from scaffe.parallel.mirror import Mirror
 from scaffe.parallel.spares import Spares
 from scaffe.parallel.world import World, launcher_rank
-from scaffe.training import auto_instances, display, snapshots
+from scaffe.training import auto_instances, communicator, display, snapshots
 from scaffe.training.checkpoints import Checkpoints
 from scaffe.training.ending import Ending
 from scaffe.training.losses import Losses
@@ -102,11 +102,25 @@ def pretend_gpu() -> None:
     World.take_gpu = lambda self, gpu: take_gpu(self, StrictGpu(StrictDevice(seed=self.rank)))
 
 
+def pretend_nodes() -> None:
+    """Compute on stand-ins for GPUs, two of them a node, whose arrays travel as where ranks may be lost."""
+    pretend_gpu()
+    made = communicator.Communicator
+
+    def of_nodes(comm: Any, group: Any = None, **given: Any) -> Any:
+        return made(comm, group=Group.uniform(comm.size, 2), **given | {"through_host": True})
+
+    communicator.Communicator = of_nodes  # type: ignore[misc,assignment]
+
+
+PRETENDED = {"gpu": pretend_gpu, "gpus": pretend_nodes}
+
+
 def set_trap(what: str, count: int, how: str) -> None:
     """Hit this rank in an operation of iteration `count`, or in the call of a function of that number."""
     owner, _, name = what.rpartition(".")
-    if how == "gpu":
-        return pretend_gpu()
+    if how in PRETENDED:
+        return PRETENDED[how]()
     if what in SENT:
         return trap_mirror(SENT[what], count, how)
     if not owner:

@@ -10,6 +10,7 @@
 | aware.py | whether the MPI library takes device pointers |
 | plans.py | plans without a schedule: slices and blocks of a node by CUDA IPC, and the library's own collective |
 | nccl.py | NCCL's collectives, and the order in which ranks launch them |
+| through_host.py | inside a node by pinned host memory, where a lost process must keep no GPU waiting |
 | hierarchy.py | one of these inside nodes, and each GPU's part by a schedule between nodes |
 | choice.py | which of them suits a call, and what replaces one that can't run |
 

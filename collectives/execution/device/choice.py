@@ -14,6 +14,7 @@ from collectives.execution.device.coded import DeviceCodecTransport
 from collectives.execution.device.hierarchy import HierarchyPlan
 from collectives.execution.device.nccl import SHARING, NcclCommunicators, NcclPlan, why_no_nccl
 from collectives.execution.device.plans import DeviceLibraryPlan, Parts, PeerPlan, why_no_peers
+from collectives.execution.device.through_host import is_consecutive, through_host
 from collectives.execution.device.transports import DirectTransport, StagedTransport
 from collectives.execution.library import LibraryPlan
 from collectives.execution.node_plans import Root
@@ -120,7 +121,11 @@ class DevicePlans:
 
     def reaches(self, nodes: int) -> bool:
         """Return whether `slices`, or on several nodes leaders, can run. Collective at its first use."""
-        return not self.why_no_peers or (nodes > 1 and self.has_local_nccl)
+        return not self.why_no_peers or (nodes > 1 and (self.through_host or self.has_local_nccl))
+
+    def joins_in_node(self, parts: Parts) -> bool:
+        """Return whether a node can join such parts of a vector: through the host they must follow one another."""
+        return not self.through_host or is_consecutive(parts)
 
     @property
     def memory(self) -> str:
@@ -169,26 +174,37 @@ class DevicePlans:
         """Return NCCL's collective over the ranks of `comm`."""
         return NcclPlan(self._nccl.get(name, comm, self.device), what, op, root, comm.rank, comm.size, parts)
 
-    def inside(self, what: str, op: Operation | None, root: int, parts: Parts) -> Plan:
+    def inside(self, what: str, op: Operation | None, root: int, parts: Parts, dtype: np.dtype) -> Plan:
         """Return a plan over the ranks of this node."""
+        if self.through_host:
+            chunk = max(1, DEVICE_CHUNK // dtype.itemsize)
+            return through_host(self.local, self.device, what, op, root, parts, dtype, chunk)
         if self.has_local_nccl:
             return self._nccl_over("node", self.local, what, op, root, parts)
         return self.slices(what, op, root, parts)
 
     def leaders(
-        self, what: str, op: Operation | None, root: Root, node: int, parts: Parts, between: Plan, block: Slice | None
+        self,
+        what: str,
+        op: Operation | None,
+        root: Root,
+        node: int,
+        parts: Parts,
+        between: Plan,
+        block: Slice | None,
+        dtype: np.dtype,
     ) -> HierarchyPlan:
         """Return the plan in which each rank of a node carries its part by `between`; this one is on `node`."""
         verb, is_at_root = VERBS[what], node == root.node
         into = out = None
         if verb.joins:
-            into = self.inside("reduce_scatter", op and op._replace(divided=False), 0, parts)
+            into = self.inside("reduce_scatter", op and op._replace(divided=False), 0, parts, dtype)
         elif verb.has_root and is_at_root:
-            into = self.inside("scatter", None, root.local, parts)
+            into = self.inside("scatter", None, root.local, parts, dtype)
         if verb.spreads:
-            out = self.inside("allgather", None, 0, parts)
+            out = self.inside("allgather", None, 0, parts, dtype)
         elif verb.has_root and is_at_root:
-            out = self.inside("gather", None, root.local, parts)
+            out = self.inside("gather", None, root.local, parts, dtype)
         has_sum = verb.spreads or not verb.has_root or is_at_root
         has_result = verb.spreads or (is_at_root and self.local.rank == root.local)
         given = self.comm, self.device, into, between, out, op, parts[self.local.rank], self.comm.size, block

@@ -3,7 +3,7 @@
 The ranks of a node join their parts of all contributions (a reduce-scatter). Ranks with the same number on their nodes
 exchange that part, which stays on their devices, by a schedule. Then the ranks of a node put their parts together (an
 allgather). Inside nodes NCCL does it where every rank has its own GPU; otherwise the ranks read each other's mapped
-memory.
+memory. Where a rank may be lost, both go through pinned host memory instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collectives.agreement import end_job
-from collectives.errors import CollectiveError
+from collectives.errors import CollectiveError, RankLostError
 from collectives.execution.node import Requests
 from collectives.execution.operations import Operation
 from collectives.execution.plans import Plan, part_of
@@ -107,8 +107,21 @@ class HierarchyPlan(Plan):
         """Do a part. An error, which this node's ranks alone have, ends the job."""
         try:
             yield from part.steps(wait)
+        except RankLostError:
+            raise  # the others have it too
         except CollectiveError as error:
             end_job(self.comm, str(error))
+
+    def under_way(self) -> Requests:
+        """Iterate over the requests of all parts."""
+        for part in self.parts:
+            yield from part.under_way()
+
+    def drain(self) -> None:
+        """Drain the parts first: they begin no more messages."""
+        for part in self.parts:
+            part.drain()
+        super().drain()
 
     def mark(self) -> None:
         """Mark the calling thread's stream."""

@@ -186,21 +186,30 @@ class DeviceLibraryPlan(TransportPlan):
         send, recv = self.send, self.recv
         if not self.direct:
             send, recv = self._copies()
-            device.copy(send, self.send, up)
+            if self._has("contribution"):
+                device.copy(send, self.send, up)
         self._given.record(up)
         yield self._given
         self.library.bind(send, recv)
         yield from self.library.steps(wait)
-        if not self.direct and (self.op is None or self.recv is not None):
+        if not self.direct and self._has("result"):
             device.copy(self.send if self.recv is None else self.recv, send if recv is None else recv, up)
         elif self.direct and self.op and self.op.divided and self.recv is not None:
             device.divide(self.recv, self.library.comm.size, up)
         self.transport.end()
 
+    def _has(self, part: str) -> bool:
+        """Return whether this rank has any element of a "contribution" or a "result"."""
+        library = self.library
+        find = getattr(VERBS[library.what], part)
+        start, stop = find(library.comm.rank, library.root, library.bounds or (0, self.send.size))
+        return bool(start < stop)
+
     def _copies(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return pinned memory for what is sent and for what is received."""
         if not self._pinned:
-            self._pinned = [self.transport.device.pinned(self.send.nbytes).view(self.send.dtype) for _ in range(2)]
+            given = self.send, self.send if self.recv is None else self.recv
+            self._pinned = [self.transport.device.pinned(one.nbytes).view(one.dtype) for one in given]
         return self._pinned[0], None if self.recv is None else self._pinned[1]
 
 

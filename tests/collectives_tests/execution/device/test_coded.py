@@ -124,13 +124,16 @@ def test_slots_are_used_in_turn_and_only_what_is_kept_needs_more_memory(inner: t
     device = FakeDevice()
     transport = DeviceCodecTransport(inner(device), "bf16+feedback", spreads=False)  # type: ignore[arg-type]
     transport.prepare(64)
-    before = len(device.maps)
+    before, streams = len(device.maps), []
     array = device.zeros((16,), np.dtype("f4"))
+    zeros = device.zeros
+    device.zeros = lambda *given: [streams.append(device.current()), zeros(*given)][1]  # type: ignore[method-assign]
     messages = {sent: [transport.message(array, sent) for _ in range(2 * SLOTS)] for sent in (True, False)}
     places = {sent: [one.bytes.values.ctypes.data for one in found] for sent, found in messages.items()}
     assert all(found[:SLOTS] == found[SLOTS:] and len({*found}) == SLOTS for found in places.values())
     assert not {*places[True]} & {*places[False]}
     assert len(device.maps) == before + 1 + 2 * SLOTS  # the array, and what each send has lost
+    assert streams == 2 * SLOTS * [transport.up]  # where it is read
     events = [one.chunk.copied for found in messages.values() for one in found[:SLOTS]]
     assert len({*map(id, events)}) == 2 * SLOTS
 

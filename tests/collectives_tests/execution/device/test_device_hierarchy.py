@@ -120,6 +120,16 @@ def test_blocks_are_what_a_rank_gets_or_brings() -> None:
     assert between.recv is out.send and out.recv is recv
 
 
+def test_what_messages_between_nodes_have_lost_is_of_this_ranks_slices() -> None:
+    device = FakeDevice()
+    between = Part("b", device, [])
+    between.give_lost = lambda vector: np.add(vector, [1, 2, 3], out=vector)  # type: ignore[method-assign]
+    plan = HierarchyPlan(MPI.COMM_SELF, device, None, between, None, OPERATIONS["sum"], [(1, 2), (4, 6)], 4)  # type: ignore[arg-type]
+    vector = np.full(7, 10, np.float32)
+    plan.give_lost(vector)
+    assert vector.tolist() == [10, 11, 10, 10, 12, 13, 10]
+
+
 def test_a_broadcast_has_one_array() -> None:
     plan, device, _ = made("bo", None)
     send, _ = arrays(device)

@@ -28,14 +28,14 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def run(what: str, root: int = 0, numbers: str = "") -> list[int]:
+def run(what: str, root: int = 0, numbers: str = "", **how: bool) -> list[int]:
     """Do a collective by what "auto" takes without NCCL, check its result; return what each rank sends off its node."""
     results: list[Any] = [None] * RANKS
     devices = [FakeDevice(seed=rank) for rank in range(RANKS)]
 
     def work(comm: CountedComm) -> int:
         device = devices[comm.rank]
-        ours = Communicator(comm, group=Group.uniform(RANKS, GPUS), device=device)  # type: ignore[arg-type]
+        ours = Communicator(comm, group=Group.uniform(RANKS, GPUS), device=device, **how)  # type: ignore[arg-type]
         array = device.zeros((ELEMENTS,), np.dtype("f4"))
         array.set(np.arange(ELEMENTS) % 7 + comm.rank)
         before = comm.counts.sent[comm.rank].copy()
@@ -96,3 +96,10 @@ def test_rounded_messages_are_a_half_or_a_quarter_of_that(what: str, vectors: in
     sent = run(what, root=11 if what in ("reduce", "bcast") else 0, numbers=numbers)
     assert max(sent) <= share * vectors * NBYTES / GPUS
     assert sum(sent) == share * vectors * NBYTES * (NODES - 1)
+
+
+@pytest.mark.parametrize(("what", "vectors"), VECTORS)
+def test_where_a_rank_may_be_lost_each_gpu_sends_its_part_alone_too(what: str, vectors: int) -> None:
+    sent = run(what, root=11 if what in ("reduce", "bcast") else 0, through_host=True)
+    assert max(sent) <= vectors * NBYTES / GPUS
+    assert sum(sent) == vectors * NBYTES * (NODES - 1)
