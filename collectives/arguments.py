@@ -121,7 +121,7 @@ def check_parts(size: int, table: Any, group: Any, node: Any, supernodes: Any, p
     return {"the group": str(group), "the supernodes": as_text(supernodes)}
 
 
-def check_question(what: Any, nbytes: Any, algorithm: Any) -> None:
+def check_question(what: Any, nbytes: Any, algorithm: Any, numbers: Any) -> None:
     """Raise CollectiveError for what `explain` can't be asked."""
     check_verb(what)
     if what not in SCHEDULED:
@@ -129,6 +129,7 @@ def check_question(what: Any, nbytes: Any, algorithm: Any) -> None:
     whole("nbytes", nbytes)
     check_name(algorithm)
     check_algorithm(what, algorithm)
+    check_numbers(numbers, np.dtype(np.float32))
 
 
 class Checked(NamedTuple):

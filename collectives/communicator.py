@@ -23,18 +23,18 @@ from collectives.arguments import (
 )
 from collectives.errors import ArgumentError, CollectiveError
 from collectives.execution import window
-from collectives.execution.device.choice import NCCL
 from collectives.execution.device.nccl import NcclCommunicators
 from collectives.execution.line import Line, in_order
 from collectives.execution.maker import Call, PlanMaker
 from collectives.execution.node import NodeComm
 from collectives.execution.plans import Plan
+from collectives.explaining import asked, said
 from collectives.group import Group, among
 from collectives.loss import raises_rank_lost
 from collectives.progress import PROGRESS
 from collectives.revocable import Revocable
 from collectives.schedules.algorithms import LEADERS, OTHERS, Choice, check_algorithm
-from collectives.supernodes import Supernodes, describe_crossing, find_supernodes
+from collectives.supernodes import Supernodes, find_supernodes
 from collectives.tuning.table import HOST, Shape
 from collectives.verb_methods import VerbMethods
 
@@ -173,24 +173,34 @@ class Communicator(VerbMethods, Revocable):
         return shape_of(shape), kind
 
     @in_order
-    def explain(self, what: str, nbytes: int, shared: bool = True, algorithm: str = "auto") -> str:
+    def explain(
+        self,
+        what: str,
+        nbytes: int,
+        shared: bool = True,
+        algorithm: str = "auto",
+        device: str = "cpu",
+        numbers: str = "",
+    ) -> str:
         """Return a sentence: what "auto" does with `nbytes` bytes, why, and how many bytes cross supernodes.
 
-        `shared` is whether the arrays are from `empty`. Collective. Raise ArgumentError for an unknown collective,
-        AlgorithmError for an unknown algorithm.
+        `shared` is whether the arrays are from `empty`. With `device="cuda"` they are float32 arrays on GPUs, which
+        `numbers` may shorten, and the sentence says how they travel. Collective. Raise ArgumentError for an unknown
+        collective or device, and where a rank has no GPU; AlgorithmError for an unknown algorithm.
         """
-        share(self.comm, attempt(lambda: check_question(what, nbytes, algorithm))[1])
+        share(self.comm, attempt(lambda: self._check_question(what, nbytes, algorithm, device, numbers))[1])
+        call, how = asked(what, nbytes, algorithm, device, numbers), ""
+        memory = HOST if device == "cpu" else self.device_plans.memory
+        choice = self._on_rank_0(lambda: self._choice(call, shared, memory))
+        if device != "cpu":
+            choice, how = self._maker.device_choice(call, choice), self.device_plans.how
+        return self._on_rank_0(lambda: said(call, choice, self.shape, self.group, how))
 
-        def say() -> str:
-            choice = self._choose(what, nbytes, shared) if algorithm == "auto" else Choice(algorithm, why="as asked")
-            name, group = choice.algorithm, self.group
-            if name.startswith(LEADERS):
-                name, group = name.removeprefix(LEADERS), group.of_nodes()
-            scheduled = len(set(group.supernodes)) > 1 and name not in ("mpi", "slices", NCCL)
-            crossing = f"; {describe_crossing(what, name, nbytes, group)}" if scheduled else ""
-            return f"{what} of {nbytes} bytes, {self.shape}: {choice}, {choice.why}{crossing}"
-
-        return self._on_rank_0(say)
+    def _check_question(self, what: Any, nbytes: Any, algorithm: Any, device: Any, numbers: Any) -> None:
+        """Raise CollectiveError for what `explain` can't be asked."""
+        check_question(what, nbytes, algorithm, numbers)
+        if device != "cpu":
+            self._device_for(device)
 
     @property
     def device_plans(self) -> DevicePlans:

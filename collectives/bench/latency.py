@@ -89,8 +89,9 @@ def bench(comm: Communicator, options: argparse.Namespace, say: Say) -> list[Mea
         rows += _table(comm, options, bounds, graphs, say)
     if last := footer(options, comm.device_plans.how if options.accelerator == "cuda" else ""):
         say(last)
-    for name in options.algorithms if options.supernodes else []:
-        say(f"# {comm.explain(options.what, rows[-1].bytes, not options.foreign, name)}")
+    on_gpus = options.accelerator == "cuda"
+    for name in options.algorithms if options.supernodes else ["auto"] * (on_gpus and "auto" in options.algorithms):
+        say(f"# {comm.explain(options.what, rows[-1].bytes, not options.foreign, name, 'cuda' if on_gpus else 'cpu')}")
     _on_root(comm.comm, lambda: _draw(graphs, options))
     return rows
 

@@ -37,5 +37,7 @@ def open_communicator(
             log.info("Parameters stay in each rank's own memory: a node's shared memory (/dev/shm) has no room")
     if run.supernodes:
         algorithm = with_chain_size(run.reduce, run.chain_size or None)
-        log.info("Supernodes: %s", comm.explain(run.collective, net.packed.nbytes, algorithm=algorithm))
+        device = "cpu" if net.engine.in_host_memory else "cuda"
+        said = comm.explain(run.collective, net.packed.nbytes, algorithm=algorithm, device=device, numbers=run.numbers)
+        log.info("Supernodes: %s", said)
     return comm
