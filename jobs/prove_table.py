@@ -1,4 +1,7 @@
-"""The table of prove_on_gpu.sh: a line for each step, as text, Markdown and JSON, and the archive of a run."""
+"""The table of prove_on_gpu.sh: a line for each step, as text, Markdown and JSON, and the archive of a run.
+
+Below the lines text and Markdown say what all of them say of PyTorch's forms (prove_verdicts.py).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import zlib
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from prove_verdicts import verdicts
 
 ARCHIVE = "proof.tar.gz"
 TABLES = "table.txt", "table.md", "table.json"
@@ -29,17 +34,18 @@ class Result:
 
 
 def text_table(results: list[Result]) -> str:
-    """Return the table for a terminal."""
+    """Return the table for a terminal, with the verdicts."""
     width = max(len(one.step) for one in results)
     lines = [f"{one.step:{width}}  {one.result:8} {one.seconds:5d}  {one.figures}".rstrip() for one in results]
-    return "\n".join([f"{'step':{width}}  {'result':8} {'s':>5}  figures", *lines, ""])
+    return "\n".join([f"{'step':{width}}  {'result':8} {'s':>5}  figures", *lines, *verdicts(results), ""])
 
 
 def markdown_table(results: list[Result]) -> str:
-    """Return the table in Markdown."""
+    """Return the table in Markdown, with the verdicts."""
     cells = [(one.step, one.result, str(one.seconds), one.figures.replace("|", "\\|")) for one in results]
     rows = [("step", "result", "seconds", "figures"), ("---",) * 4, *cells]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    said = [f"\n{one}\n" for one in verdicts(results)]
+    return "".join([*(f"| {' | '.join(row)} |\n" for row in rows), *said])
 
 
 def keep(work: Path, results: list[Result]) -> None:

@@ -68,6 +68,18 @@ def test_a_gpu_gives_the_hosts_bits(comm, algorithm, dtype):
         np.testing.assert_array_equal(ours.get(), values)
 
 
+@pytest.mark.parametrize("numbers", ["bf16", "float16", "int8", "int8+feedback"])
+@pytest.mark.parametrize("algorithm", ["chain", "ring"])
+def test_a_gpu_rounds_messages_to_the_hosts_bits(comm, algorithm, numbers):
+    host, ours = np.zeros(LENGTH, np.float32), cupy.zeros(LENGTH, np.float32)
+    for turn in range(3):
+        host[:] = np.random.default_rng([comm.rank, turn]).standard_normal(LENGTH)
+        ours.set(host)
+        for array in (host, ours):
+            comm.plan("allreduce", array, algorithm=algorithm, chunk_bytes=CHUNK, numbers=numbers).run()
+        np.testing.assert_array_equal(ours.get(), host)
+
+
 def test_what_the_caller_has_under_way_on_a_stream_of_its_own_is_waited_for(comm):
     with cupy.cuda.Stream(non_blocking=True):
         array = cupy.zeros(1 << (8 if MISSING else 24), np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ import prove_lenet  # noqa: E402
 import prove_programs  # noqa: E402
 import prove_steps  # noqa: E402
 import prove_table  # noqa: E402
+import prove_verdicts  # noqa: E402
 
 pytestmark = pytest.mark.mpi_skip
 
@@ -129,6 +131,59 @@ def test_the_tables_say_the_same(tmp_path: Path) -> None:
         "| another | FAILED | 40 |  |",
     ]
     assert [*prove_table.earlier(tmp_path).values()] == results
+
+
+def bench_line(form: str, ratio: float, code: str = "c1 aa", when: str = "2026-11-28 10:00", net: str = "alexnet bf16"):
+    figures = f"stopped; {net} 256: 900 img/s; {form} 700 x{ratio:.2f} (0.90 to 2.00); best x9.99; MiB 3, {form} 4"
+    return prove_table.Result(f"{net}, {form}", "passed", 9, figures, when, code)
+
+
+def test_the_best_of_all_forms_decides_whichever_step_has_measured_it(tmp_path: Path) -> None:
+    lines = [bench_line("eager", 4.9), bench_line("graphs", 1.6), prove_table.Result("machine", "passed", 1, "GPU 0")]
+    assert [*prove_verdicts.verdicts(lines)] == [
+        "alexnet bf16: x1.60 of PyTorch's best, graphs, of eager, graphs; asked x1.5: reached; "
+        "not measured: compiled, compiled_graphs, autotuned"
+    ]
+    lines += [bench_line(form, ratio) for form, ratio in (("compiled", 2), ("compiled_graphs", 1.49), ("autotuned", 3))]
+    said = (
+        "alexnet bf16: x1.49 of PyTorch's best, compiled_graphs, of eager, graphs, compiled, compiled_graphs, "
+        "autotuned; asked x1.5: missed"
+    )
+    assert [*prove_verdicts.verdicts(lines)] == [said]
+    prove_table.keep(tmp_path, lines)
+    assert (tmp_path / "table.txt").read_text().endswith(f"\n{said}\n")
+    assert (tmp_path / "table.md").read_text().endswith(f" |\n\n{said}\n")
+    assert [*prove_table.earlier(tmp_path).values()] == lines
+    of_old_code = bench_line("compiled", 1.1, "c0 aa", "2026-11-27 10:00")
+    assert "x1.60 of PyTorch's best, graphs, of eager, graphs;" in next(
+        prove_verdicts.verdicts([of_old_code, *lines[:2]])
+    )
+
+
+def test_a_net_in_both_memory_formats_has_the_faster_one_and_what_is_not_asked_is_no_verdict() -> None:
+    lines = [bench_line("eager first", 1.4, net="lenet float32"), bench_line("eager", 1.2, net="lenet float32")]
+    assert "; asked" not in next(prove_verdicts.verdicts(lines))
+    assert next(prove_verdicts.verdicts(lines)).startswith(
+        "lenet float32: x1.20 of PyTorch's best, eager, of eager; not"
+    )
+    assert [*prove_verdicts.verdicts([bench_line("eager", 1.2, net="no net")])] == []
+
+
+def test_every_form_of_the_benchmark_is_a_rival_of_each_large_net_in_bf16() -> None:
+    """The steps measure all forms that a verdict knows, and it reads the lines that the benchmark prints."""
+    gpu = pytest.importorskip("torch") and importlib.import_module("gpu")
+    assert gpu.FORMS == prove_verdicts.FORMS
+    every = [*prove_steps.steps(False, False, False)]
+    tags = [{*one.tags.split()} for one in every if "bench" in one.tags.split()]
+    for net in prove_steps.LARGE:
+        assert net in prove_verdicts.ASKED
+        assert {form for one in tags if {net, "bf16"} <= one for form in one} >= {*gpu.FORMS}
+    measured = [gpu.Measured(form, 4.0, [30.0], [20.0]) for form in gpu.FORMS]
+    line = gpu.line("vgg16", 64, "bf16", gpu.Rival("scaffe", print, 3.0), measured)
+    assert [*prove_verdicts.verdicts([prove_table.Result("b", "passed", 1, line)])] == [
+        "vgg16 bf16: x1.50 of PyTorch's best, eager, of eager, graphs, compiled, compiled_graphs, autotuned; "
+        "asked x1.0: reached"
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "[1", '[{"step": 1}]', "{}"])
