@@ -245,8 +245,8 @@ def page() -> Iterator[str]:
             numbers = " | ".join(f"{one['ms'][name]:.4g}" for name in ("computing", "undivided", "best", "bf16"))
             yield f"| {name_of(one)} | {numbers} | {Found(**one['over']['undivided']).words()} |"
     yield "\nUndivided: the root updates all parameters, or every rank does. The best lets each rank have its slice too"
-    yield "(`--owners slices`), and in bf16 gradients travel so (`--gradient-numbers bf16`). scaffe has both on CPUs,"
-    yield "not yet on GPUs. The gain is that of both over neither, with its range."
+    yield "(`--owners slices`), and in bf16 gradients travel so (`--gradient-numbers bf16`). scaffe has both; on GPUs"
+    yield "they ran on stand-ins alone so far. The gain is that of both over neither, with its range."
     yield "\n## NCCL as a rival, on `ndr`\n"
     yield "| system, net, images a rank | machine, ranks | nothing hidden, ms | best | all ranks send | NCCL, ms |"
     yield "|---|---|---|---|---|---|"

@@ -42,6 +42,7 @@ def test_all_ways_are_right_and_stand_beside_the_librarys(table, op, place):
     text, rows = table(op, "-m", "128:256", "-c", "-u", "2", "--algorithm", "auto,mpi,chain,slices", *place)
     assert text.startswith(f"\n# OSU MPI-CUDA {'Broadcast' if op == 'bcast' else op.title()} Latency Test v7.5\n")
     assert all(row.valid for row in rows) and len(rows) == 8
+    assert f"\n# {op} of 256 bytes in device memory, 1 node(s) with {WORLD.size} rank(s) each: " in text
     assert [row.ratio_to_mpi for row in rows if row.algorithm == "mpi"] == [1, 1]
     assert all(row.ratio_to_mpi > 0 for row in rows)
 

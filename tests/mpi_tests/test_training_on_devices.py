@@ -86,8 +86,11 @@ def test_each_rule_updates_by_its_kernel_what_its_rank_owns(folder, monkeypatch,
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("owners", ["spread", "slices"])
-def test_a_state_of_devices_goes_on_on_hosts(folder, owners):
+@pytest.mark.parametrize(("owners", "numbers"), [("spread", "float32"), ("slices", "float32"), ("slices", "int8")])
+def test_a_state_of_devices_goes_on_on_hosts(folder, owners, numbers):
+    """With the history and, of int8, with what rounding gradients has lost."""
+    told = replace(OWNERS, gradient_numbers=numbers)
+
     def solver(run, gpu):
         world = World(COMM.Dup())
         world.take_gpu(gpu)
@@ -96,14 +99,16 @@ def test_a_state_of_devices_goes_on_on_hosts(folder, owners):
             param, world=world, run=run, compute=Compute(engine="reference"), watching=Watching(stall_seconds=0)
         )
 
-    on_device = solver(replace(OWNERS, owners=owners), StrictGpu(StrictDevice(seed=COMM.rank, sharing=False)))
+    on_device = solver(replace(told, owners=owners), StrictGpu(StrictDevice(seed=COMM.rank, sharing=False)))
     on_device.step(2)
     path = COMM.bcast(on_device.snapshot())
+    residuals = on_device.parts.residuals.kept
+    assert (residuals is not None and residuals.any()) == (numbers == "int8" and COMM.rank == 0 and COMM.size > 1)
     assert [one.size for one in on_device.parts.rule.history] == [on_device.parts.rule.owned.count] * 2
     on_device.step(2)
     expected = on_device.net.packed.host_data().copy()
     on_device.close()
-    on_host = solver(OWNERS, None)
+    on_host = solver(replace(told, owners=owners if numbers == "int8" else "root"), None)
     on_host.restore(path)
     on_host.step(2)
     np.testing.assert_allclose(on_host.net.packed.host_data(), expected, rtol=0, atol=1e-6)

@@ -19,6 +19,7 @@ from collectives.execution.device import aware
 from collectives.execution.device.choice import DevicePlans
 from collectives.execution.device.coded import DeviceCodecTransport
 from collectives.execution.device.transports import SLOTS, DirectTransport, StagedTransport
+from collectives.execution.operations import OPERATIONS
 
 RANKS, COUNT = 3, 1500
 CODED = ["bf16", "float16", "int8", "bf16+feedback", "int8+feedback"]
@@ -138,7 +139,8 @@ def test_slots_are_used_in_turn_and_only_what_is_kept_needs_more_memory(inner: t
     assert len({*map(id, events)}) == 2 * SLOTS
 
 
-def test_a_slot_is_received_into_again_once_it_is_decoded() -> None:
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_slot_is_received_into_again_once_it_is_decoded(joined: bool) -> None:
     device, posted = FakeDevice(), []
     comm: Any = type("Comm", (), {"Irecv": lambda self, message, peer, tag: posted.append(tag)})()
     transport = DeviceCodecTransport(DirectTransport(device), "bf16", spreads=False)  # type: ignore[arg-type]
@@ -150,7 +152,10 @@ def test_a_slot_is_received_into_again_once_it_is_decoded() -> None:
     never = device.event()
     never.recorded = 1
     transport.up.wait_event(never)
-    transport.land(first)
+    if joined:
+        transport.land_joined(OPERATIONS["sum"], first, array, array, array)
+    else:
+        transport.land(first)
     request = transport.receive(comm, again, 1, 1)
     assert not any(request.Test() for _ in range(20)) and posted == [0]
     never.passed = 1
