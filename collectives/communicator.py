@@ -188,19 +188,14 @@ class Communicator(VerbMethods, Revocable):
         `numbers` may shorten, and the sentence says how they travel. Collective. Raise ArgumentError for an unknown
         collective or device, and where a rank has no GPU; AlgorithmError for an unknown algorithm.
         """
-        share(self.comm, attempt(lambda: self._check_question(what, nbytes, algorithm, device, numbers))[1])
+        check = attempt(lambda: check_question(what, nbytes, algorithm, numbers))
+        share(self.comm, check[1] or (attempt(lambda: self._device_for(device))[1] if device != "cpu" else None))
         call, how = asked(what, nbytes, algorithm, device, numbers), ""
         memory = HOST if device == "cpu" else self.device_plans.memory
         choice = self._on_rank_0(lambda: self._choice(call, shared, memory))
         if device != "cpu":
             choice, how = self._maker.device_choice(call, choice), self.device_plans.how
         return self._on_rank_0(lambda: said(call, choice, self.shape, self.group, how))
-
-    def _check_question(self, what: Any, nbytes: Any, algorithm: Any, device: Any, numbers: Any) -> None:
-        """Raise CollectiveError for what `explain` can't be asked."""
-        check_question(what, nbytes, algorithm, numbers)
-        if device != "cpu":
-            self._device_for(device)
 
     @property
     def device_plans(self) -> DevicePlans:
