@@ -100,7 +100,8 @@ class ConvolutionLayouts:
         engine, is_pixel = self.engine, prod(self.layer.window.kernel) == 1  # which has kernels of its own
         if is_pixel or engine.kind != lib.F32 or not engine.library.isa & lib.ISA_AVX512:
             return False
-        return prod(self.weights_shape) > max(CACHE, prod(self.src) + prod(self.dst))
+        numbers: int = prod(self.weights_shape)
+        return numbers > max(CACHE, prod(self.src) + prod(self.dst))
 
     def describe(self, layout: str) -> PassDescs:
         """Return the primitives with bottom and top in that layout. Raise NoFastForm where one is not fast."""
