@@ -29,6 +29,7 @@ class Database(ABC):
     """
 
     precedence: ClassVar[int] = 9  # where two kinds accept a source, the lower number opens it
+    name: ClassVar[str] = ""  # of the kind, for the error where a folder can't be opened
     mark: ClassVar[str] = ""  # what a folder of this kind contains, for the error where no kind accepts a folder
 
     def __init__(self, source: str | os.PathLike[str]):
@@ -112,6 +113,7 @@ def _why_none(source: str) -> str:
         os.listdir(source)
     except OSError as error:
         where = "" if os.path.isabs(source) else f" (relative to {os.getcwd()})"
-        return f"the LMDB or LevelDB can't be opened: {reason(error)}{where}"
+        names = " or ".join(kind.name for kind in kinds() if kind.name)
+        return f"the {names} can't be opened: {reason(error)}{where}"
     marks = " or ".join(kind.mark for kind in kinds() if kind.mark)
     return f"expected a folder with {marks}, got one without"

@@ -28,6 +28,7 @@ class LevelDBReader(Database):
     """
 
     precedence = 2
+    name = "LevelDB"
     mark = "CURRENT (a LevelDB)"
 
     def __init__(self, source: str | os.PathLike[str]):

@@ -36,6 +36,7 @@ class LMDBReader(Database):
     """
 
     precedence = 1
+    name = "LMDB"
     mark = "data.mdb (an LMDB)"
 
     def __init__(self, source: str | os.PathLike[str]):

@@ -38,7 +38,8 @@ class Survey:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of a report."""
-        yield f"{self.source}: {self.records:,} records, {_bytes_text(self.size)}"
+        size = f", {_bytes_text(self.size)}" if self.size else ""  # some kinds' values are no bytes
+        yield f"{self.source}: {self.records:,} records{size}"
         yield f"First keys: {', '.join(self.keys)}"
         for shape, count in self.shapes.most_common():
             yield f"Shape {shape}: {count:,}"

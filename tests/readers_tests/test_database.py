@@ -31,6 +31,7 @@ NAME = re.compile(r".*-(\\d+)\\.array$")
 
 @register
 class FolderOfArrays(Database):
+    name = "folder of arrays"
     mark = "*-LABEL.array (a folder of arrays)"
 
     @classmethod
@@ -81,7 +82,8 @@ def test_a_database_of_a_file_that_is_added_is_opened(tmp_path: Path, folder_of_
         image, label = source.decode(value)
         assert (image == images[3]).all() and label == 1
         assert source.describe(key) == f"{tmp_path}: record 3"
-        assert dict(survey(source).labels) == {0: 3, 1: 2}
+        found = survey(source)
+        assert dict(found.labels) == {0: 3, 1: 2} and next(found.lines()) == f"{tmp_path}: 5 records"
     assert (compute_image_mean(tmp_path, progress=False) == (images.sum(0) / np.float32(5)).astype(np.float32)).all()
     (tmp_path / "4-0.array").write_bytes(b"\x93NUMPY")
     with open_database(tmp_path) as source, pytest.raises(RecordError):
@@ -93,6 +95,8 @@ def test_where_there_is_no_database_the_error_names_what_an_added_kind_looks_for
 ) -> None:
     with pytest.raises(SourceError, match=r"data.mdb \(an LMDB\) or CURRENT .* or \*-LABEL.array .*, got one without"):
         open_database(tmp_path)
+    with pytest.raises(SourceError, match="the LMDB or LevelDB or folder of arrays can't be opened: no such file"):
+        open_database(tmp_path / "missing")
 
 
 def test_an_added_file_is_gone_again(tmp_path: Path) -> None:
