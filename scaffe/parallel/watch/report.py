@@ -119,7 +119,8 @@ def report(me: Observation, others: Sequence[Observation], layers: LayerNames, p
     - its watchdog has not run for half of `patience`, in seconds;
     - it waits for no other rank, and has not moved for half as long as `me`, or half of `patience`.
 
-    If no rank is missing and `me` waits for others, each of these gets a line, since a message may be lost.
+    If no rank is missing and `me` waits for others, each of these gets a line: a message may be lost, or one of them
+    may work on alone.
     """
     lost = [one for one in others if not one.is_known]
     known = [one for one in others if one.is_known]
@@ -132,17 +133,22 @@ def report(me: Observation, others: Sequence[Observation], layers: LayerNames, p
         lines = [_line(one, layers, patience) for one in sorted([*missing, *lost], key=lambda one: one.rank)]
         title = "missing:"
     elif me.is_waiting and others:
-        lines, title = [_line(one, layers, patience) for one in others], "no rank is missing, all wait or move:"
+        lines, title = [_line(one, layers, patience) for one in others], "the others wait too, or work on:"
     else:
         lines, title = [], "no other rank is missing"
     if len(lines) > MOST_LINES:
         lines[MOST_LINES:] = [f"and {len(lines) - MOST_LINES} more ranks"]
-    return [f"rank {me.rank} has not moved for {me.idle:.0f} s: {layers.places(me)}; {title}", *lines]
+    return [f"rank {me.rank} has not moved for {_text(me.idle)} s: {layers.places(me)}; {title}", *lines]
 
 
 def _line(one: Observation, layers: LayerNames, patience: float) -> str:
     who = f"rank {one.rank} on {one.host}"
     if not one.is_known:
         return f"{who}: unknown, no record has arrived from its node"
-    stopped = f"; its process has not run for {one.silent:.0f} s" if one.silent > patience / 2 else ""
-    return f"{who}: last seen in {layers.places(one)}, {one.idle:.0f} s ago{stopped}"
+    stopped = f"; its process has not run for {_text(one.silent)} s" if one.silent > patience / 2 else ""
+    return f"{who}: last seen in {layers.places(one)}, {_text(one.idle)} s ago{stopped}"
+
+
+def _text(seconds: float) -> str:
+    """Return seconds in whole numbers, or below one in tenths."""
+    return f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.1f}"

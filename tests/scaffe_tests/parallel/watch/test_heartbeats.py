@@ -62,7 +62,7 @@ class Named(LayerNames):
 
 
 def seen(rank: int, operation: int, layer=-1, wait=0, net=0, iteration=7, idle=70, silent=1) -> Observation:
-    row = iteration, net, operation, layer, wait, NOW - idle * S, NOW - silent * S
+    row = iteration, net, operation, layer, wait, NOW - int(idle * S), NOW - silent * S
     return Observation(rank, f"host{rank}", row, NOW)
 
 
@@ -157,9 +157,15 @@ def test_readers_tests_snapshots_and_the_set_up_are_named() -> None:
 
 def test_where_all_wait_all_are_told() -> None:
     lines = said(WAITING, seen(1, FORWARD, 1, PARAMETERS), seen(2, UPDATE, wait=SUMS))
-    assert lines[0] == UNMOVED + "no rank is missing, all wait or move:"
+    assert lines[0] == UNMOVED + "the others wait too, or work on:"
     assert [line[:6] for line in lines[1:]] == ["rank 1", "rank 2"]
     assert "forward pass of layer conv1, waiting for the root's parameters" in lines[1]
+
+
+def test_a_stall_of_less_than_a_second_is_told_in_tenths() -> None:
+    assert said(seen(0, UPDATE, wait=SUMS, idle=0.14), seen(1, BACKWARD, 1, idle=0.2))[0].startswith(
+        "rank 0 has not moved for 0.1 s: "
+    )
 
 
 def test_a_rank_that_waits_for_its_own_reader_says_so() -> None:
