@@ -79,7 +79,6 @@ class Net:
         self.keep_diffs = True  # of blobs; without, an engine's gradients take turns with less memory
         self.keep_data = True  # of blobs in the test phase; without, values on a GPU take turns too
         self.name = self.param.name
-        self.engine.serves = f"net '{self.name}'"
         self.held = Held()  # arrays of blobs in users' hands
         self.callbacks: dict[str, Callbacks] = {}  # by the method that they are called around
         built = Built(self.param, self.context, self.engine, self.held)
@@ -98,6 +97,7 @@ class Net:
         self.debug_info = self.param.debug_info
         self.debug_lines = DebugInfo(built)
         self.sharing = Sharing(self.name, self.params, self.packed, self.held, self.engine)
+        self.engine.serves = f"net '{self.name}'"  # not before: where a net can't be built it serves the next try
         self.engine.adopt(self)
         if asked["weights"]:
             self.copy_from(asked["weights"])

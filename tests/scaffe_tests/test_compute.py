@@ -86,6 +86,14 @@ def test_an_engine_that_is_created_brings_its_compute_and_computes_one_net() -> 
         scaffe.Net(INPUT, scaffe.TEST, engine=engines.create(), compute=Compute())
 
 
+def test_an_engine_serves_another_try_where_a_net_could_not_be_built() -> None:
+    engine, wrong = engines.create(Compute()), NetParameter(name="wrong")
+    wrong.layer.add(name="y", type="ReLU", bottom=["nowhere"], top=["y"])
+    with pytest.raises(ScaffeError, match="nowhere"):
+        scaffe.Net(wrong, scaffe.TEST, engine=engine)
+    assert scaffe.Net(INPUT, scaffe.TEST, engine=engine).engine is engine
+
+
 def test_an_engine_that_is_created_computes_a_context_s_net() -> None:
     engine, context = engines.create(Compute("reference")), Context(scaffe.TEST, seed=7, compute=Compute("reference"))
     net = scaffe.Net(INPUT, context=context, engine=engine)
