@@ -186,6 +186,7 @@ class HalvingSteps(ExchangeSteps):
         return found
 
 
+@cache
 def _leaving(ranks: int, inside: int, distance: int) -> int:
     """Return how many of a node's ranks, at most, have a partner at this distance on the next node."""
     lower = (v for v in range(min(ranks, SOME) - distance) if v // distance % 2 == 0)

@@ -7,20 +7,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
 from collectives.model.network import LinkNetwork
 from collectives.simulation.communicator import Choose, Chooser
 from collectives.simulation.ranks import SimulatedRanks
 from scaffe import models
 from scaffe.compute import Compute
-from scaffe.context import TRAIN
+from scaffe.context import TRAIN, Context
 from scaffe.engine import REFERENCE
 from scaffe.errors import ScaffeError
 from scaffe.net.net import Net
 from scaffe.parallel.buckets import Bucket
 from scaffe.parallel.drive import Helper
 from scaffe.parallel.run import AUTO, Run
+from scaffe.proto.files import read_net
 from scaffe.simulation.capacity import check_capacity
 from scaffe.simulation.choosing import chooser
 from scaffe.simulation.clusters import DescribedCluster, find_cluster
@@ -82,15 +82,17 @@ def simulate_iteration(
 
 
 def build(net: str | os.PathLike[str], batch: int | None) -> Net:
-    """Return the train net of a model's name or of a prototxt file, without its data's sources."""
-    given: Any = net
+    """Return the train net of a model's name or of a prototxt file, without its data's sources and its values."""
     if os.fspath(net) in models.MODELS:
         given = models.get(os.fspath(net)).train_val(batch=batch, data="input")
     elif not os.path.exists(net):
         raise ScaffeError(f"'{net}' is no file and no model; known models: {' '.join(models.MODELS)}")
     elif batch is not None:
         raise ScaffeError(f"{net}: its batch is the file's; give --batch with a model's name alone")
-    return Net(given, phase=TRAIN, compute=Compute(engine=REFERENCE))
+    else:
+        given = read_net(net)
+    compute = Compute(engine=REFERENCE)
+    return Net(given, context=Context(TRAIN, compute=compute, handed={layer.name for layer in given.layer}))
 
 
 def _checked(job: SimulatedJob, run: Run, choose: Choose | None) -> Chooser:
