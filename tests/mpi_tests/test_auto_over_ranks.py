@@ -25,7 +25,7 @@ AUTO = Instances("auto", gather="slices", oversubscribe=True)
 NUMBERS = 3 * InstancesTrial.ITERATIONS  # iterations
 DELAYS = 4  # that a trial of two instances times
 NORM = 'layer { name: "norm" type: "BatchNorm" bottom: "data" top: "norm" }'
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks]
 
 
 @pytest.fixture(scope="module")

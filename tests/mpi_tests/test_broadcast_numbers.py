@@ -82,6 +82,7 @@ def test_training_gives_the_bits_of_float32_broadcasts(folder, way):
         assert len(set(COMM.allgather(values.tobytes()))) == 1
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("fields", [{"iter_size": 2}, {"clip_gradients": 0.1}, {"type": "Adam"}], ids=str)
 @pytest.mark.parametrize("way", ["SC-OB, hook", "SC-OBR, hook"])
 def test_other_updates_too(folder, way, fields):
@@ -89,6 +90,7 @@ def test_other_updates_too(folder, way, fields):
     assert_same_bits(ours, expected)
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("workflow", ["SC-B", "SC-OB", "SC-OBR"])
 def test_instances_too(folder, workflow):
     run = {"workflow": workflow, "reduce": "chain"}

@@ -13,7 +13,7 @@ from collectives.bench.options import parse
 from collectives.bench.table import write_json
 from collectives.execution.device import aware, cuda
 
-pytestmark = [pytest.mark.mpi(min_size=2)]
+pytestmark = [pytest.mark.mpi(min_size=2), pytest.mark.two_ranks]
 WORLD = MPI.COMM_WORLD
 ROOT = WORLD.rank == 0
 FEW = ["-i", "2", "-x", "1", "-d", "cuda"]

@@ -30,7 +30,7 @@ WORKFLOWS = {
     "SC-B, allreduce": Run(workflow="SC-B", sync="allreduce", reduce="chain"),
 }
 BATCH = 13  # a multiple of no number of instances: some have more rows
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks]
 
 
 @pytest.fixture(scope="module")

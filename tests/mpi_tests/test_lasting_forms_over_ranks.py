@@ -17,7 +17,7 @@ from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 ALL, NONE = 1 << 10, 1 << 40  # for weights.SMALL: weights of all layers have lasting forms, or those of none
-pytestmark = [pytest.mark.mpi(min_size=2), needs_bf16]
+pytestmark = [pytest.mark.mpi(min_size=2), pytest.mark.two_ranks, needs_bf16]
 WAYS = {
     "SC-B": Run("SC-B", reduce="chain"),
     "SC-OB": Run("SC-OB", reduce="chain", drive="hook"),

@@ -13,7 +13,7 @@ from collectives.bench import table, times
 from collectives.bench.options import parse
 from collectives.errors import AlgorithmError, ArgumentError
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks]
 WORLD = MPI.COMM_WORLD
 ROOT = WORLD.rank == 0
 FEW = ["-i", "3", "-x", "1"]

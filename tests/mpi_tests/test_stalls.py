@@ -22,7 +22,7 @@ from scaffe.parallel.watch.report import LayerNames
 from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks]
 COMM = MPI.COMM_WORLD
 HOST = socket.gethostname()
 

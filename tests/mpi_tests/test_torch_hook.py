@@ -13,7 +13,7 @@ import collectives.torch  # noqa: E402
 from collectives.errors import ArgumentError  # noqa: E402
 from collectives.progress import PROGRESS  # noqa: E402
 
-pytestmark = [pytest.mark.mpi, pytest.mark.filterwarnings("ignore::FutureWarning")]
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
 ITERATIONS = 32
 ROUNDING = {"bf16": 2**-8, "float16": 2**-11, "int8": 1 / 127}  # of the largest number

@@ -46,6 +46,7 @@ def test_messages_are_told_apart_by_tags() -> None:
         work.wait()
 
 
+@pytest.mark.two_ranks
 def test_a_message_shorter_than_its_room_is_an_error() -> None:
     group = dist.new_group()
     if rank() == 0:
