@@ -115,7 +115,7 @@ def _add_osu(group: argparse._ArgumentGroup) -> None:
         metavar=f"all|{'|'.join(TYPES)}",
         help="a table for each type, of one, some or all (mpi_float; OSU's is mpi_char)",
     )
-    add("-D", "--ddt", dest="derived", type=_derived, metavar="TYPE", help=f"derived types of bcast, allgather: {FORMS}")
+    add("-D", "--ddt", dest="derived", type=_derived, metavar="TYPE", help=f"types of bcast, allgather: {FORMS}")
     add("-G", "--graph", type=_graphs, default=(), metavar="tty,png,pdf", help="draw the latency of each call")
     add(
         "-t",
