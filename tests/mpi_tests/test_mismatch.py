@@ -95,3 +95,15 @@ def test_a_rank_that_comes_late_is_in_no_other_call(comm):
     assert (values == sum(range(comm.size))).all()
     comm.allreduce(values)  # a known call, to which the question no longer belongs
     assert (values == comm.size * sum(range(comm.size))).all()
+
+
+def test_no_message_is_left_for_a_later_communicator():
+    """A new one gets the number of one that was freed."""
+    with Communicator(WORLD) as comm:
+        comm.barrier()
+        mine = comm._mismatch
+        if comm.rank == 0:
+            mine._send(0, ODD, mismatch.QUESTION)  # answered or not
+            mine._send((0, mismatch.AGREES), ODD, mismatch.ANSWER)
+    assert WORLD.allreduce(sum(mine._balance)) == 0 and mine.comm is None
+    assert mine not in mismatch.ANSWERS._mismatches
