@@ -139,9 +139,9 @@ def bench_line(form: str, ratio: float, code: str = "c1 aa", when: str = "2026-1
 
 
 def test_the_best_of_all_forms_decides_whichever_step_has_measured_it(tmp_path: Path) -> None:
-    lines = [bench_line("eager", 4.9), bench_line("graphs", 1.6), prove_table.Result("machine", "passed", 1, "GPU 0")]
+    lines = [bench_line("eager", 4.9), bench_line("graphs", 1.5), prove_table.Result("machine", "passed", 1, "GPU 0")]
     assert [*prove_verdicts.verdicts(lines)] == [
-        "alexnet bf16: x1.60 of PyTorch's best, graphs, of eager, graphs; asked x1.5: reached; "
+        "alexnet bf16: x1.50 of PyTorch's best, graphs, of eager, graphs; asked x1.5: reached; "
         "not measured: compiled, compiled_graphs, autotuned"
     ]
     lines += [bench_line(form, ratio) for form, ratio in (("compiled", 2), ("compiled_graphs", 1.49), ("autotuned", 3))]
@@ -155,7 +155,7 @@ def test_the_best_of_all_forms_decides_whichever_step_has_measured_it(tmp_path: 
     assert (tmp_path / "table.md").read_text().endswith(f" |\n\n{said}\n")
     assert [*prove_table.earlier(tmp_path).values()] == lines
     of_old_code = bench_line("compiled", 1.1, "c0 aa", "2026-11-27 10:00")
-    assert "x1.60 of PyTorch's best, graphs, of eager, graphs;" in next(
+    assert "x1.50 of PyTorch's best, graphs, of eager, graphs;" in next(
         prove_verdicts.verdicts([of_old_code, *lines[:2]])
     )
 

@@ -94,10 +94,12 @@ class DevicePlans:
             return Choice(INSTEAD[what], why="MPI has no half precision")
         if name not in ("slices", NCCL) and not name.startswith("leaders-"):
             return choice
-        if name != NCCL and (name == "slices") == (nodes == 1) and self.reaches(nodes):
+        differ = self.through_host and nodes > 1 and not ranks  # which a lost rank may bring about
+        if name != NCCL and (name == "slices") == (nodes == 1) and self.reaches(nodes) and not differ:
             return choice
         instead = INSTEAD[what] if nodes > 1 or self.why_no_peers or numbers else "slices"
         why = self.why_no_nccl if name == NCCL else self.why_no_peers
+        why = "nodes differ in their numbers of ranks" if differ and name.startswith("leaders-") else why
         why = why or ("these ranks are on several nodes" if nodes > 1 else "these ranks are on one node")
         if (what, name) not in self._nccl.logged:
             self._nccl.logged.add((what, name))

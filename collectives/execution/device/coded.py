@@ -97,12 +97,11 @@ class DeviceCodecTransport:
         self.device.decode(self.name, message.bytes, message.elements, self.up)
         message.chunk.copied.record(self.up)
 
-    def land_joined(self, op: Operation, message: CodedChunk, target: Any, source: Any, arrived: Any) -> Awaited | None:
-        """Decode and join on stream `up`, without the elements as they arrived."""
+    def land_joined(self, op: Operation, message: CodedChunk, target: Any, source: Any, arrived: Any) -> None:
+        """Decode and join on stream `up`, without the elements as they arrived; no message goes into what it reads."""
         self.inner.land(message.chunk)
         self.device.decode_join(op, self.name, target, source, message.bytes, self.up)
         message.chunk.copied.record(self.up)
-        return self.inner.written()
 
     def mark(self) -> None:
         """Record the caller's stream."""

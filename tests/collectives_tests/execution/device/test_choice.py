@@ -83,6 +83,18 @@ def test_auto_is_what_joins_the_devices_without_a_table(
     assert made.algorithm == found and not made.chunk_bytes
 
 
+def test_leaders_whose_nodes_differ_since_a_rank_was_lost_become_a_schedule_over_all() -> None:
+    made = plans(through_host=True)
+    for name, ranks, found in (
+        ("leaders-halving", 2, "leaders-halving"),
+        ("leaders-halving", 0, "ring"),
+        ("auto", 0, "ring"),
+    ):
+        choice = made.choose("allreduce", Choice(name), 2, ranks, np.dtype("f4"), 3)
+        assert choice.algorithm == found
+        assert (choice.why == "nodes differ in their numbers of ranks") == (name != "auto" and not ranks)
+
+
 def test_a_replacement_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     made = plans(sharing=False)
     with caplog.at_level(logging.INFO, "collectives.execution.device"):

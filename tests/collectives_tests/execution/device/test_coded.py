@@ -73,6 +73,8 @@ def test_devices_give_the_bits_that_hosts_give(
             on_host.run()
             on_device.run()
             np.testing.assert_array_equal(array.get(), host)
+            if what == "bcast" and comm.rank == 0:
+                np.testing.assert_array_equal(host, row(0, turn))  # the root's stay as they are
         lost = [np.zeros(COUNT, np.float32) for _ in range(3)]
         for plan, into in zip((on_host, on_device, on_device), lost, strict=True):
             plan.give_lost(into)

@@ -71,7 +71,8 @@ def test_blocks_of_a_nodes_ranks_are_joined_and_put_together_node_by_node(what: 
 
 def test_blocks_that_lie_apart_go_round_all_ranks() -> None:
     """Where neighbouring ranks are on different nodes."""
-    assert is_consecutive([[(0, 2), (4, 5)], [(2, 4), (5, 5)]]) and not is_consecutive([[(0, 1)], [(2, 3)]])
+    assert is_consecutive([[(0, 2), (4, 5)], [(2, 4), (5, 5)]])
+    assert not is_consecutive([[(0, 1)], [(2, 3)]]) and not is_consecutive([[(0, 2), (4, 5)], [(2, 4), (6, 7)]])
 
     def work(comm: Communicator, device: FakeDevice) -> None:
         everyone = rows(RANKS, 60, FLOAT)
