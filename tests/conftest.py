@@ -15,7 +15,7 @@ import hypothesis
 import lockstep
 import nets
 import pytest
-from lost_runs import Runs
+from lost_runs import Runs, Undisturbed
 from paper_figures import FOLDERS
 from patience import communicate
 
@@ -173,7 +173,15 @@ def tolerant_mpirun(mpirun: Launcher) -> Launcher:
     return mpirun
 
 
+@pytest.fixture(scope="module")
+def undisturbed(mpirun: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbed]:
+    """Ranks for trainings none of whose ranks are lost."""
+    made = Undisturbed(mpirun, tmp_path_factory.mktemp("undisturbed"))
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def runs(tolerant_mpirun: Launcher, tmp_path: Path, images: Path) -> Runs:
+def runs(tolerant_mpirun: Launcher, tmp_path: Path, images: Path, undisturbed: Undisturbed) -> Runs:
     """Trainings some of whose ranks are lost."""
-    return Runs(tolerant_mpirun, tmp_path, images)
+    return Runs(tolerant_mpirun, tmp_path, images, undisturbed)

@@ -12,10 +12,16 @@ stand-in for a GPU) or gpus (and of these each two are a node, as far as collect
     python dying.py "" stages "4,0,5 3,5,9" FLAG ...
 
 trains 4 ranks to iteration 5, and 3 from there to 9, by the file solver.prototxt with max_iter: END.
+
+    python dying.py "" asked
+
+trains so for each line of its standard input, a list in JSON of a folder, stages and flags; answers when it is done.
+An empty line ends it: mpirun passes no end of a file on.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -176,7 +182,36 @@ def main(moments: str, *command: str) -> int:
         rank, what, count, *how = moment.split()
         if rank in ("*", str(launcher_rank())):
             set_trap(what, int(count), *(how or ["kill"]))
-    return train_in_stages(*command[1:]) if command[0] == "stages" else cli.main(command)
+    ways = {"stages": train_in_stages, "asked": train_as_asked}
+    return ways[command[0]](*command[1:]) if command[0] in ways else cli.main(command)
+
+
+def train_as_asked() -> int:
+    """Train in stages for each line that rank 0 reads, in the folder that it names; tell when it is done."""
+    from mpi4py import MPI
+
+    everyone = MPI.COMM_WORLD
+    while asked := told(everyone, sys.stdin.readline().strip() if everyone.rank == 0 else ""):
+        folder, *given = json.loads(asked)
+        os.chdir(folder)
+        if code := train_in_stages(*given):
+            return code
+        if everyone.rank == 0:
+            print("done", flush=True)
+    return 0
+
+
+def told(comm: Any, line: str) -> str:
+    """Return what rank 0 has read, once it has. Collective."""
+    await_all(comm)
+    return comm.bcast(line)
+
+
+def await_all(comm: Any) -> None:
+    """Return once all ranks have come here, and leave the cores to those that train."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.01)
 
 
 def train_in_stages(stages: str, *flags: str) -> int:
@@ -193,7 +228,7 @@ def train_in_stages(stages: str, *flags: str) -> int:
             resume = ("--snapshot", f"snap_iter_{begin}.solverstate") if begin else ()
             if code := cli.main(("train", "--solver", f"{everyone.rank}.prototxt", *resume, *flags)):
                 return code
-        everyone.Barrier()
+        await_all(everyone)
     return 0
 
 

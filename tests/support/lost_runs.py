@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from pathlib import Path
+from select import select
 
 import nets
+from patience import patient
 
 SECONDS = 60
 END = 9  # iterations
+RANKS = 4  # the most of stages
 DYING = Path(__file__).with_name("dying.py")
 DATA = """
 layer {{ name: "images" type: "Data" top: "data" top: "label" include {{ phase: {phase} }}
@@ -30,11 +35,38 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: 
 """
 
 
+class Undisturbed:
+    """Four ranks that train in stages, each time they are asked to: most of such a training's time is the start."""
+
+    def __init__(self, mpirun, folder: Path):
+        self.mpirun, self.log = mpirun, folder / "log"
+        self.process: subprocess.Popen[str] | None = None
+
+    def train(self, folder: Path, stages: str, *flags: object) -> None:
+        """Train by the solver file in a folder."""
+        if self.process is None:
+            command = sys.executable, "-m", "mpi4py", DYING, "", "asked"
+            with self.log.open("w") as log:
+                self.process = self.mpirun.start(RANKS, *command, stdin=subprocess.PIPE, stderr=log)
+        process = self.process
+        print(json.dumps([str(folder), stages, *map(str, flags)]), file=process.stdin, flush=True)
+        patient(lambda seconds: bool(select([process.stdout], [], [], seconds)[0]), SECONDS) or process.terminate()
+        if process.stdout.readline() != "done\n":
+            self.close()
+            raise AssertionError(self.log.read_text())
+
+    def close(self) -> None:
+        """End the ranks."""
+        if process := self.process:
+            self.process = None
+            process.communicate("\n")
+
+
 class Runs:
     """Trainings of a small net in a folder: with ranks that are lost, and the same in stages without any loss."""
 
-    def __init__(self, mpirun, folder: Path, images: Path):
-        self.mpirun, self.folder = mpirun, folder
+    def __init__(self, mpirun, folder: Path, images: Path, undisturbed: Undisturbed):
+        self.mpirun, self.folder, self.undisturbed = mpirun, folder, undisturbed
         self.net = "".join(DATA.format(phase=phase, source=images) for phase in ("TRAIN", "TEST")) + LAYERS
 
     def write(self, name: str, end: object, fields: dict[str, object]) -> Path:
@@ -60,6 +92,9 @@ class Runs:
     def stages(self, stages: str, *flags: object, moments: str = "", **fields):
         """Return the last weights and state of a run in stages: "4,0,5 3,5,9" of 4 ranks to iteration 5, then 3."""
         folder = self.write("stages", "END", fields)
+        if not moments:
+            self.undisturbed.train(folder, stages, *flags)
+            return files(folder)
         command = sys.executable, "-m", "mpi4py", DYING, moments, "stages", stages
         result = self.mpirun(max(int(one[0]) for one in stages.split()), *command, *flags, cwd=folder, timeout=SECONDS)
         assert result.returncode == 0, result.stderr
