@@ -148,7 +148,7 @@ def test_of_two_solvers_the_one_at_work_is_watched(tmp_path_factory, monkeypatch
     monkeypatch.setattr(policy.log, "warning", warn)
     monkeypatch.setattr(Net, "backward_layer", wait)
     given = {"world": world, "compute": Compute(engine="reference"), "run": Run(reduce="chain")}
-    given["watching"] = Watching(stall_seconds=0.5)
+    given["watching"] = Watching(stall_seconds=0.2)
     first = Solver(nets.solver_with(nets.tower(folder / "db"), base_lr=0.1), **given)
     second = Solver(nets.solver_with(nets.softmax_regression(folder / "images"), base_lr=0.1), **given)
     for solver, layer in ((first, "ip2"), (second, "ip"), (first, "ip1")):
