@@ -6,17 +6,11 @@ The first is simplejpeg's, an extra; Pillow's wheels have the same library, and 
 from __future__ import annotations
 
 import struct
-import threading
-import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from readers.arrow import four_bytes, pixels_of
-
-if TYPE_CHECKING:
-    from PIL import Image
+from readers.arrow import pixels_of
 
 try:
     import simplejpeg as found
@@ -42,40 +36,9 @@ def decode_jpeg(content: bytes) -> np.ndarray | None:
     try:
         if simplejpeg is not None:
             return _by_simplejpeg(content, *size)
-        return _canvas.decode(content, size)
+        return pixels_of(Image.frombytes("RGB", size, content, "jpeg", "RGB", ""))
     except Exception:
         return None
-
-
-class _Canvas(threading.local):
-    """A thread's image, into which Pillow decodes JPEGs of its size once the pixels of the last one are released.
-
-    A new image costs an allocation, a fill, and a view through Arrow's interface: 5 % of decoding 256 x 256 pixels.
-    """
-
-    _image: Image.Image | None = None
-    _memory: np.ndarray | None = None  # the image's pixels
-    _given: Callable[[], object]  # returns the pixels that were returned last, None once they are released
-
-    def decode(self, content: bytes, size: tuple[int, int]) -> np.ndarray:
-        """Return the pixels of a JPEG of this size (width, height)."""
-        from PIL import Image
-
-        image, memory = self._image, self._memory
-        if image is None or image.size != size or self._given() is not None:
-            image = Image.new("RGB", size)
-            memory = four_bytes(image)
-        self._image = self._memory = None
-        image.frombytes(content, "jpeg", "RGB", "")
-        if memory is None:  # of a very large image, or in an old Pillow
-            return pixels_of(image)
-        self._image, self._memory = image, memory
-        pixels = np.frombuffer(memory.data, np.uint8)  # lives as long as its views
-        self._given = weakref.ref(pixels)
-        return pixels.reshape(memory.shape)
-
-
-_canvas = _Canvas()
 
 
 def _by_simplejpeg(content: bytes, width: int, height: int) -> np.ndarray:
