@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from collectives.execution.maker import Call
 
-CallArguments = tuple[Any, ...]  # what, op, root, how, and the ids of the arrays
+CallArguments = tuple[Any, ...]  # what, op, root, algorithm, chain_size, chunk_bytes, check, counts
+CHECK = 6  # its place
 MOST_CALLS = 1000  # calls whose plans are cached
 
 
@@ -42,32 +43,19 @@ class Calls(ABC):
         self._agreed = 0  # the number of the last call on which this rank has begun to agree with the others
         self._asked = 0  # the number of a call in which a rank that is in another one takes part
         self._mismatch = Mismatch(self)
-        self._last: dict[CallArguments, CachedCall] = {}  # by a call's arguments
+        self._last: dict[tuple[Any, ...], CachedCall] = {}  # by a call's arguments and the ids of its arrays
         self._newest = NO_CALL
-        self._calls: defaultdict[Plan, deque[CallArguments]] = defaultdict(deque)  # each plan's keys in `_last`
+        self._calls: defaultdict[Plan, deque[tuple[Any, ...]]] = defaultdict(deque)  # each plan's keys in `_last`
 
     @abstractmethod
     def _find(self, given: tuple[Any, ...]) -> tuple[Plan, Checked]:
         """Return the plan of a call, and the arrays to bind it to. Collective where the call is new."""
 
-    def _call(
-        self,
-        what: str,
-        send: Any,
-        recv: Any,
-        op: Any,
-        root: Any,
-        algorithm: Any,
-        chain_size: Any = None,
-        chunk_bytes: Any = 0,
-        check: Any = False,
-        counts: Any = None,
-    ) -> None:
+    def _call(self, send: Any, recv: Any, how: CallArguments) -> None:
         """Run the plan of a call. The same arrays find it in the cache: short messages feel every step here."""
         if self._line.plans:
             self._line.finish()
         self.entered += 1
-        how = (what, op, root, algorithm, chain_size, chunk_bytes, check, counts)
         known = self._newest
         try:
             is_newest = known.send is send and known.recv is recv and known.how == how
@@ -75,12 +63,12 @@ class Calls(ABC):
             is_newest = False
         if not is_newest:
             known = self._known(how, send, recv)
-            self._newest = known if known.lasts and check is False else NO_CALL
+            self._newest = known if known.lasts and how[CHECK] is False else NO_CALL
         self._running = known
         try:
             known.run()
         except DeviceFault as error:
-            raise error.located(f"{what} of {known.bound_send.nbytes} bytes") from None
+            raise error.located(f"{how[0]} of {known.bound_send.nbytes} bytes") from None
         except Exception as error:
             raise as_rank_lost(error, self.comm)  # noqa: B904  the same error, or what it means
         finally:
@@ -88,23 +76,11 @@ class Calls(ABC):
         if self._asked:
             self._compare(known.plan)
 
-    def _start(
-        self,
-        what: str,
-        send: Any,
-        recv: Any,
-        op: Any = "",
-        root: Any = 0,
-        algorithm: Any = "auto",
-        chain_size: Any = None,
-        chunk_bytes: Any = 0,
-        check: Any = False,
-        counts: Any = None,
-    ) -> Request:
+    def _start(self, send: Any, recv: Any, how: CallArguments) -> Request:
         """Return the request of a call, which has begun or waits for its turn."""
         self.entered += 1
-        known = self._known((what, op, root, algorithm, chain_size, chunk_bytes, check, counts), send, recv)
-        return Request(known.plan, known.bound_send, known.bound_recv, f"{what} of {known.bound_send.nbytes} bytes")
+        known = self._known(how, send, recv)
+        return Request(known.plan, known.bound_send, known.bound_recv, f"{how[0]} of {known.bound_send.nbytes} bytes")
 
     def _known(self, how: CallArguments, send: Any, recv: Any) -> CachedCall:
         """Return a call made before, or find the plan of a new one."""
@@ -113,10 +89,10 @@ class Calls(ABC):
             known = self._last.get(key)
         except Exception:  # an argument that can be no key
             known = None
-        is_checked = how[6] is not False
+        is_checked = how[CHECK] is not False
         return self._know(how, key, send, recv) if known is None or is_checked else known
 
-    def _know(self, how: CallArguments, key: CallArguments, send: Any, recv: Any) -> CachedCall:
+    def _know(self, how: CallArguments, key: tuple[Any, ...], send: Any, recv: Any) -> CachedCall:
         """Find a call's plan and cache it, in place of the plan's oldest calls."""
         if not self._mismatch.has_begun and self.comm and self.comm.size > 1:  # before anything can differ
             self._mismatch.begin()
@@ -189,7 +165,7 @@ def _is_lasting(array: Any) -> bool:
     return array is None or type(array) is np.ndarray or on_device(array)
 
 
-def _has_no_hash(key: CallArguments) -> bool:
+def _has_no_hash(key: tuple[Any, ...]) -> bool:
     """Return whether a call's arguments can be no key of a dictionary, as MPI's operations."""
     try:
         hash(key)

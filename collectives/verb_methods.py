@@ -49,7 +49,7 @@ class VerbMethods(Calls):
         Other ranks need no `recv`; theirs is not written. `send` has the same size and type on all ranks: integers,
         floats, complex or bool, as the operation takes them. Floats of 16 bits are joined in float32.
         """
-        self._call("reduce", send, recv, op, root, algorithm, chain_size, chunk_bytes, check)
+        self._call(send, recv, ("reduce", op, root, algorithm, chain_size, chunk_bytes, check, None))
 
     def ireduce(
         self,
@@ -63,7 +63,7 @@ class VerbMethods(Calls):
         check: bool = False,
     ) -> Request:
         """Start `reduce`; return its request."""
-        return self._start("reduce", send, recv, op, root, algorithm, chain_size, chunk_bytes, check)
+        return self._start(send, recv, ("reduce", op, root, algorithm, chain_size, chunk_bytes, check, None))
 
     def allreduce(
         self,
@@ -76,7 +76,7 @@ class VerbMethods(Calls):
         check: bool = False,
     ) -> None:
         """Reduce the ranks' `send` into every rank's `recv`; see `reduce`."""
-        self._call("allreduce", send, recv, op, 0, algorithm, chain_size, chunk_bytes, check)
+        self._call(send, recv, ("allreduce", op, 0, algorithm, chain_size, chunk_bytes, check, None))
 
     def iallreduce(
         self,
@@ -89,7 +89,7 @@ class VerbMethods(Calls):
         check: bool = False,
     ) -> Request:
         """Start `allreduce`; return its request."""
-        return self._start("allreduce", send, recv, op, 0, algorithm, chain_size, chunk_bytes, check)
+        return self._start(send, recv, ("allreduce", op, 0, algorithm, chain_size, chunk_bytes, check, None))
 
     def bcast(
         self,
@@ -101,7 +101,7 @@ class VerbMethods(Calls):
         check: bool = False,
     ) -> None:
         """Copy the root's `array`, of any type of fixed size, into the other ranks'."""
-        self._call("bcast", array, None, "", root, algorithm, chain_size, chunk_bytes, check)
+        self._call(array, None, ("bcast", "", root, algorithm, chain_size, chunk_bytes, check, None))
 
     def ibcast(
         self,
@@ -113,7 +113,7 @@ class VerbMethods(Calls):
         check: bool = False,
     ) -> Request:
         """Start `bcast`; return its request."""
-        return self._start("bcast", array, None, "", root, algorithm, chain_size, chunk_bytes, check)
+        return self._start(array, None, ("bcast", "", root, algorithm, chain_size, chunk_bytes, check, None))
 
     def reduce_scatter(
         self,
@@ -130,7 +130,7 @@ class VerbMethods(Calls):
 
         Without `recv` the block lies in its place in `send`, whose other elements are undefined afterwards.
         """
-        self._call("reduce_scatter", send, recv, op, 0, algorithm, chain_size, chunk_bytes, check, counts)
+        self._call(send, recv, ("reduce_scatter", op, 0, algorithm, chain_size, chunk_bytes, check, counts))
 
     def ireduce_scatter(
         self,
@@ -144,7 +144,7 @@ class VerbMethods(Calls):
         counts: Sequence[int] | None = None,
     ) -> Request:
         """Start `reduce_scatter`; return its request."""
-        return self._start("reduce_scatter", send, recv, op, 0, algorithm, chain_size, chunk_bytes, check, counts)
+        return self._start(send, recv, ("reduce_scatter", op, 0, algorithm, chain_size, chunk_bytes, check, counts))
 
     def allgather(
         self,
@@ -160,7 +160,7 @@ class VerbMethods(Calls):
 
         With one array that is the whole vector, in which each rank's block lies in its place.
         """
-        self._call("allgather", send, recv, "", 0, algorithm, chain_size, chunk_bytes, check, counts)
+        self._call(send, recv, ("allgather", "", 0, algorithm, chain_size, chunk_bytes, check, counts))
 
     def iallgather(
         self,
@@ -173,7 +173,7 @@ class VerbMethods(Calls):
         counts: Sequence[int] | None = None,
     ) -> Request:
         """Start `allgather`; return its request."""
-        return self._start("allgather", send, recv, "", 0, algorithm, chain_size, chunk_bytes, check, counts)
+        return self._start(send, recv, ("allgather", "", 0, algorithm, chain_size, chunk_bytes, check, counts))
 
     def alltoall(
         self,
@@ -181,7 +181,7 @@ class VerbMethods(Calls):
         recv: Any = None,
     ) -> None:
         """Give block r of each rank's `send`, of P equal ones, to rank r, whose `recv` has them in the ranks' order."""
-        self._call("alltoall", send, recv, "", 0, "mpi")
+        self._call(send, recv, ("alltoall", "", 0, "mpi", None, 0, False, None))
 
     def ialltoall(
         self,
@@ -189,7 +189,7 @@ class VerbMethods(Calls):
         recv: Any = None,
     ) -> Request:
         """Start `alltoall`; return its request."""
-        return self._start("alltoall", send, recv, "", 0, "mpi")
+        return self._start(send, recv, ("alltoall", "", 0, "mpi", None, 0, False, None))
 
     def gather(
         self,
@@ -202,7 +202,7 @@ class VerbMethods(Calls):
 
         Without `counts` all blocks have the same length.
         """
-        self._call("gather", send, recv, "", root, "mpi", None, 0, False, counts)
+        self._call(send, recv, ("gather", "", root, "mpi", None, 0, False, counts))
 
     def igather(
         self,
@@ -212,7 +212,7 @@ class VerbMethods(Calls):
         counts: Sequence[int] | None = None,
     ) -> Request:
         """Start `gather`; return its request."""
-        return self._start("gather", send, recv, "", root, "mpi", None, 0, False, counts)
+        return self._start(send, recv, ("gather", "", root, "mpi", None, 0, False, counts))
 
     def scatter(
         self,
@@ -225,7 +225,7 @@ class VerbMethods(Calls):
 
         Without `counts` all blocks have the same length. Without `recv` the root's block stays where it is.
         """
-        self._call("scatter", send, recv, "", root, "mpi", None, 0, False, counts)
+        self._call(send, recv, ("scatter", "", root, "mpi", None, 0, False, counts))
 
     def iscatter(
         self,
@@ -235,12 +235,12 @@ class VerbMethods(Calls):
         counts: Sequence[int] | None = None,
     ) -> Request:
         """Start `scatter`; return its request."""
-        return self._start("scatter", send, recv, "", root, "mpi", None, 0, False, counts)
+        return self._start(send, recv, ("scatter", "", root, "mpi", None, 0, False, counts))
 
     def barrier(self) -> None:
         """Return once all ranks have come."""
-        self._call("barrier", None, None, "", 0, "mpi")
+        self._call(None, None, ("barrier", "", 0, "mpi", None, 0, False, None))
 
     def ibarrier(self) -> Request:
         """Start `barrier`; return its request."""
-        return self._start("barrier", None, None, "", 0, "mpi")
+        return self._start(None, None, ("barrier", "", 0, "mpi", None, 0, False, None))
