@@ -10,8 +10,8 @@ iteration.
 
 No loss: two solvers of the same ranks, without shrink and with it, take turns of `--every` iterations. Prints the ratio
 of the medians over `--rounds`, and the bound: the time of a copy of parameters and history over that of an iteration.
-Short iterations need `--every 10 --rounds 90`: turns of few iterations hide what one leaves for the next to wait for, and
-the median of few turns varies by several percent.
+Short iterations need `--every 10 --rounds 90`: turns of few iterations hide what one leaves for the next to wait for,
+and the median of few turns varies by several percent.
 The clock `cpu` counts the seconds of the root's threads on the cores: on a busy machine, with one rank, which waits for
 no other.
 """
