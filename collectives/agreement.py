@@ -17,7 +17,7 @@ from collectives.errors import CollectiveError, DisagreementError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-PATIENCE = 5.0  # seconds for which a rank with an error waits for others, which may be in the collective already
+PATIENCE = 10.0  # seconds for which a rank with an error waits for others, which may be in the collective already
 POLL = 1e-3  # seconds
 ASK = 1.0  # seconds after which a rank asks others where they are
 LONG = 60.0  # seconds after which a rank says that it waits for others in a call that is new to it
@@ -68,7 +68,6 @@ def share(
       that has an error waits PATIENCE seconds for them, and ends the job; one that has none says after LONG seconds
       that it waits.
     - `reach`: brings them here, called again and again after ASK seconds; False says that it can't, and ends the job.
-      With it a rank that has an error waits LONG seconds too: others may be late.
     - `values`: what all ranks must have the same of, as in `agree`, which is looked at where no rank has an error.
     """
     from mpi4py import MPI
@@ -101,7 +100,7 @@ def _wait_for_others(
         if reach is not None and not reach():
             end_job(comm, f"rank {comm.rank}: {call}: {error or 'the call is new to this rank'}")
 
-    patience = PATIENCE if error is not None and reach is None else LONG
+    patience = LONG if error is None else PATIENCE
     if _is_complete(request, patience, bring):
         return
     if error is not None:

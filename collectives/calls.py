@@ -114,8 +114,13 @@ class Calls(ABC):
             self._last.pop(calls.popleft(), None)
         return known
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether this rank is in a known call."""
+        return self._running is not None
+
     def place(self, number: int) -> Place:
-        """Return where this rank is, of the call with a number that it has entered. For another thread.
+        """Return where this rank is, of the call with a number that it has entered. For any thread.
 
         Once a known call's place is returned, this rank compares its call with the others' after it.
         """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakSet
 
 from collectives.agreement import share
@@ -18,13 +18,29 @@ from collectives.agreement import share
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from collectives.calls import Calls
     from collectives.execution.maker import Call
 
 LOOK = 0.5  # seconds between two looks for questions
 QUESTION, ANSWER = 1, 2  # tags
 AGREES, HAS_LEFT = "agrees", "has left"  # the others then come, or never
 Place: TypeAlias = "tuple[Call, int] | str"  # where a rank is: in the known call of this plan, AGREES or HAS_LEFT
+
+
+class Calls(Protocol):
+    """The calls of a Communicator: `entered` is the number of the last one."""
+
+    comm: MPI.Intracomm
+    entered: int
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether this rank is in a known call."""
+
+    def place(self, number: int) -> Place:
+        """Return where this rank is, of the call with a number that it has entered. For another thread."""
+
+    def take_part(self, place: tuple[Call, int]) -> bool:
+        """Run a known call for the others' sake. Return False if it can't be run."""
 
 
 class Mismatch:
@@ -37,10 +53,10 @@ class Mismatch:
         self._number = 0  # of the call that this rank has asked about
         self._places: dict[int, Place] = {}  # answers, by rank
         self._open: dict[int, int] = {}  # questions that others wait for: the number of the call, by rank
-        self._sends = threading.Lock()
+        self._answering, self._sends = threading.Lock(), threading.Lock()  # two threads do both
         self._sent: list[MPI.Request] = []
         self._balance: list[int] = []  # 1 for each message sent, -1 for each received; two threads append
-        self._seen = 0  # the number of this rank's call at the last look
+        self._seen = 0  # the number of the known call in which this rank was at the last look
 
     def begin(self) -> None:
         """Be ready for questions, where MPI's thread level is MPI_THREAD_MULTIPLE on all ranks. Collective."""
@@ -76,6 +92,7 @@ class Mismatch:
             self._places = {}
             for rank in self._others():
                 self._send(self._number, rank, QUESTION)
+        self._answer()
         for rank, (number, place) in self._received(ANSWER):
             if number == self._number:
                 self._places[rank] = place
@@ -87,15 +104,19 @@ class Mismatch:
         return HAS_LEFT not in known
 
     def look(self) -> None:
-        """Answer the questions of others, once this rank has been in its call since the last look. For a thread."""
-        seen, self._seen = self._seen, self._calls.entered
-        if seen != self._seen:
-            return
-        self._open.update(self._received(QUESTION))
-        for rank, number in list(self._open.items()):
-            if number <= self._calls.entered:
-                del self._open[rank]
-                self._send((number, self._calls.place(number)), rank, ANSWER)
+        """Answer the questions of others, if this rank has been in one known call since the last look. For a thread."""
+        seen, self._seen = self._seen, self._calls.entered if self._calls.is_running else 0
+        if seen and seen == self._seen:
+            self._answer()
+
+    def _answer(self) -> None:
+        """Answer the questions about the calls that this rank has entered."""
+        with self._answering:
+            self._open.update(self._received(QUESTION))
+            for rank, number in list(self._open.items()):
+                if number <= self._calls.entered:
+                    del self._open[rank]
+                    self._send((number, self._calls.place(number)), rank, ANSWER)
 
     def _others(self) -> list[int]:
         """Return the other ranks."""
@@ -116,14 +137,14 @@ class Mismatch:
 
         assert self.comm is not None
         found, status = [], MPI.Status()
-        while self.comm.iprobe(MPI.ANY_SOURCE, tag, status):  # one thread alone receives messages with this tag
+        while self.comm.iprobe(MPI.ANY_SOURCE, tag, status):  # one thread at a time receives messages of a tag
             found.append((status.source, self.comm.recv(source=status.source, tag=tag)))
             self._balance.append(-1)
         return found
 
 
 class Answers:
-    """The thread of this process that answers questions. It calls MPI while a call lasts longer than LOOK, not else."""
+    """The thread of this process that answers questions. It calls MPI in known calls that last longer than LOOK."""
 
     def __init__(self) -> None:
         self._lock, self._mismatches = threading.Lock(), WeakSet[Mismatch]()

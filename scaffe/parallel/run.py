@@ -11,7 +11,7 @@ from collectives.codecs import CODECS, FEEDBACK
 from collectives.schedules.algorithms import LEADERS, OTHERS, downwards, every_name
 from collectives.schedules.registry import known
 from collectives.supernodes import as_text, finder
-from scaffe.errors import ScaffeError
+from scaffe.errors import AgreedError, ScaffeError
 from scaffe.near import near
 from scaffe.parallel.drive import DRIVES
 from scaffe.parallel.owners import OWNERS, ROOT
@@ -179,9 +179,9 @@ class Run:
             )
 
     def check_rounded_leaders(self) -> None:
-        """Raise ScaffeError for leaders with rounded messages, which only nodes with GPUs have."""
+        """Raise AgreedError for leaders with rounded messages, which only nodes with GPUs have."""
         if self.numbers and self.reduce.startswith(LEADERS):
-            raise ScaffeError(self._unrounded())
+            raise AgreedError(self._unrounded())
 
     def _unrounded(self) -> str:
         """Return the error of an algorithm that rounds no messages."""

@@ -33,7 +33,9 @@ class Noted:
 def mismatch(monkeypatch):
     """Rank 0's, in call 5; `parts` are the calls in which it took part."""
     parts: list[Any] = []
-    calls = SimpleNamespace(entered=5, parts=parts, place=lambda number: KNOWN if number == 5 else HAS_LEFT)
+    calls = SimpleNamespace(
+        entered=5, is_running=True, parts=parts, place=lambda number: KNOWN if number == 5 else HAS_LEFT
+    )
     calls.take_part = lambda place: parts.append(place) or True
     made = Mismatch(calls)
     made.comm = Noted()
@@ -59,6 +61,11 @@ def test_all_others_are_asked_once_and_joined_once_they_are_in_one_known_call(mi
     assert mismatch.reach() and mismatch.comm.sent[2:] == [(6, 1, QUESTION), (6, 2, QUESTION)]
 
 
+def test_a_rank_that_waits_to_agree_answers_too(mismatch):
+    mismatch.comm.inbox[QUESTION] += [(1, 5)]
+    assert mismatch.reach() and mismatch.comm.sent[2:] == [((5, KNOWN), 1, ANSWER)]
+
+
 @pytest.mark.parametrize("places", [(KNOWN, OTHER), (KNOWN, HAS_LEFT), (HAS_LEFT, AGREES)])
 def test_ranks_in_several_calls_or_in_later_ones_are_not_reached(mismatch, places):
     mismatch.comm.inbox[ANSWER] += [(1, (5, places[0])), (2, (5, places[1]))]
@@ -78,6 +85,11 @@ def test_questions_are_answered_in_a_call_that_lasts_and_no_sooner(mismatch):
     mismatch.look()
     assert mismatch.comm.sent == [((5, KNOWN), 1, ANSWER)]
     mismatch._calls.entered = 6
+    mismatch._calls.is_running = False
+    mismatch.look()
+    mismatch.look()
+    assert len(mismatch.comm.sent) == 1  # this thread may be in MPI, and the main thread alone
+    mismatch._calls.is_running = True
     mismatch.look()
     mismatch.look()
     assert mismatch.comm.sent[1:] == [((6, HAS_LEFT), 2, ANSWER)]
