@@ -26,7 +26,7 @@ AGREES, HAS_LEFT = "agrees", "has left"  # the others then come, or never
 Place: TypeAlias = "tuple[Call, int] | str"  # where a rank is: in the known call of this plan, AGREES or HAS_LEFT
 
 
-class Calls(Protocol):
+class NumberedCalls(Protocol):
     """The calls of a Communicator: `entered` is the number of the last one."""
 
     comm: MPI.Intracomm
@@ -46,7 +46,7 @@ class Calls(Protocol):
 class Mismatch:
     """What a Communicator's ranks ask and answer about the call with a number, which all of them count alike."""
 
-    def __init__(self, calls: Calls):
+    def __init__(self, calls: NumberedCalls):
         self._calls = calls
         self.comm: MPI.Intracomm | None = None  # on which ranks agree that may be in known calls of the Communicator's
         self.has_begun = False
