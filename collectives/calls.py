@@ -39,7 +39,7 @@ class Calls(ABC):
     def __init__(self) -> None:
         super().__init__()
         self.entered = 0  # calls
-        self._running: CachedCall | None = None  # the known call in which this rank is
+        self._running: CachedCall | Request | None = None  # the known call in which this rank is
         self._agreed = 0  # the number of the last call on which this rank has begun to agree with the others
         self._asked = 0  # the number of a call in which a rank that is in another one takes part
         self._mismatch = Mismatch(self)
@@ -74,13 +74,22 @@ class Calls(ABC):
         finally:
             self._running = None
         if self._asked:
-            self._compare(known.plan)
+            self.compare(known.plan)
 
     def _start(self, send: Any, recv: Any, how: CallArguments) -> Request:
         """Return the request of a call, which has begun or waits for its turn."""
         self.entered += 1
         known = self._known(how, send, recv)
-        return Request(known.plan, known.bound_send, known.bound_recv, f"{how[0]} of {known.bound_send.nbytes} bytes")
+        what = f"{how[0]} of {known.bound_send.nbytes} bytes"
+        return Request(known.plan, known.bound_send, known.bound_recv, what, self)
+
+    def begin_wait(self, request: Request) -> None:
+        """Note that this rank waits for a request. Of several it is in the last one alone."""
+        self._running = request if request.number == self.entered else None
+
+    def end_wait(self) -> None:
+        """Note that it waits no more."""
+        self._running = None
 
     def _known(self, how: CallArguments, send: Any, recv: Any) -> CachedCall:
         """Return a call made before, or find the plan of a new one."""
@@ -131,27 +140,33 @@ class Calls(ABC):
         self._asked = number  # before the look: a call that ends after it sees this
         running = self._running
         if running is not None:
-            return next(key for key, plan in list(self._plans.items()) if plan is running.plan)
+            call, number = next(key for key, plan in list(self._plans.items()) if plan is running.plan)
+            return call, number, isinstance(running, Request)
         self._asked = 0
         return HAS_LEFT
 
-    def take_part(self, place: tuple[Call, int]) -> bool:
+    def take_part(self, place: tuple[Call, int, bool]) -> bool:
         """Run a known call for the others' sake, over the arrays of the last one. Return False if it can't be run."""
-        plan = self._plans.get(place)
-        if plan is None or place[0].memory != HOST:
+        call, number, is_started = place
+        plan = self._plans.get((call, number))
+        if plan is None or call.memory != HOST:
             return False
         send, recv = plan.send, plan.recv
-        if send.size == 0 < place[0].elements:
+        if send.size == 0 < call.elements:
             return False
         written = [array for array in (send, recv) if array is not None and array.flags.writeable]
         kept_values = [array.copy() for array in written]
-        plan.run()
+        if is_started:  # MPI's own non-blocking collectives match no blocking ones
+            plan.start()
+            plan.finish()
+        else:
+            plan.run()
         for array, values in zip(written, kept_values, strict=True):
             np.copyto(array, values)
         return True
 
-    def _compare(self, plan: Plan) -> None:
-        """Raise, on all ranks, why a rank is in another call than this one, if it is."""
+    def compare(self, plan: Plan) -> None:
+        """Raise, on all ranks, why a rank was in another call than the one that this plan has ended, if it was."""
         asked, self._asked = self._asked, 0
         if asked == self.entered:
             call, over = next(call for (call, _), one in self._plans.items() if one is plan), self._mismatch.comm

@@ -59,8 +59,8 @@ class Communicator(VerbMethods, Revocable):
     run the plan and check nothing across ranks; `check=True` checks again. A rank whose later call is wrong, or new to
     it, reaches others that are in a known call: all raise what is wrong, or where the calls differ, within 5 seconds,
     and that call's results are worthless (`collectives.mismatch`). Where it can't reach them, a mistake ends the job
-    with one line after 10 seconds: others have left the call, or wait for a request, arrays are on devices, or MPI's
-    thread level is below MPI_THREAD_MULTIPLE.
+    with one line after 10 seconds: others have left the call, or started more requests, arrays are on devices, or
+    MPI's thread level is below MPI_THREAD_MULTIPLE.
 
     - `comm`: MPI communicator; it is duplicated.
     - `table`: rank 0's table for "auto"; the shipped one by default.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOOK = 0.5  # seconds between two looks for questions
 QUESTION, ANSWER = 1, 2  # tags
 AGREES, HAS_LEFT = "agrees", "has left"  # the others then come, or never
-Place: TypeAlias = "tuple[Call, int] | str"  # where a rank is: in the known call of this plan, AGREES or HAS_LEFT
+Place: TypeAlias = "tuple[Call, int, bool] | str"  # where a rank is: in the known call of this plan, AGREES or HAS_LEFT
 
 
 class NumberedCalls(Protocol):
@@ -39,7 +39,7 @@ class NumberedCalls(Protocol):
     def place(self, number: int) -> Place:
         """Return where this rank is, of the call with a number that it has entered. For another thread."""
 
-    def take_part(self, place: tuple[Call, int]) -> bool:
+    def take_part(self, place: tuple[Call, int, bool]) -> bool:
         """Run a known call for the others' sake. Return False if it can't be run."""
 
 

@@ -11,7 +11,7 @@ process (`collectives.progress`), so ranks may wait in any order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,21 @@ if TYPE_CHECKING:
     from collectives.execution.plans import Plan
 
 
+class WaitingCalls(Protocol):
+    """The calls of a Communicator, which know in which request this rank waits: `entered` is the last one's number."""
+
+    entered: int
+
+    def begin_wait(self, request: Request) -> None:
+        """Note that this rank waits for a request."""
+
+    def end_wait(self) -> None:
+        """Note that it waits no more."""
+
+    def compare(self, plan: Plan) -> None:
+        """Raise, on all ranks, why a rank was in another call than the one that this plan has ended, if it was."""
+
+
 class Request:
     """A collective under way. The arrays must not be touched, nor dropped results read, until it is complete.
 
@@ -31,8 +46,9 @@ class Request:
 
     failure: Exception | None = None
 
-    def __init__(self, plan: Plan, send: np.ndarray, recv: np.ndarray | None, what: str):
+    def __init__(self, plan: Plan, send: np.ndarray, recv: np.ndarray | None, what: str, calls: WaitingCalls):
         self.plan, self._send, self._recv, self._what = plan, send, recv, what
+        self._calls, self.number = calls, calls.entered
         self.comm: Any = getattr(plan, "comm", None)  # for `raises_rank_lost`
         self._has_begun = self._is_complete = False
         self._error: Exception | None = None  # which ended it
@@ -50,7 +66,12 @@ class Request:
         if self.failure is not None:
             self.advance()
         if not self._is_complete:
-            PROGRESS.wait_until(lambda: self._is_complete, self, timeout, self._what)
+            self._calls.begin_wait(self)
+            try:
+                PROGRESS.wait_until(lambda: self._is_complete, self, timeout, self._what)
+            finally:
+                self._calls.end_wait()
+            self._calls.compare(self.plan)
         self.plan.follow()
 
     def finish(self) -> None:

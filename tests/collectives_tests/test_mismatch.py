@@ -6,13 +6,16 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from collectives.calls import Calls
+from collectives.execution.line import Line
 from collectives.execution.maker import Call
 from collectives.mismatch import AGREES, ANSWER, HAS_LEFT, QUESTION, Mismatch
+from collectives.request import Request
 
-KNOWN, OTHER = ((Call("allreduce", "sum", 0, elements, "float32", "auto", 0), 0) for elements in (8, 9))
+KNOWN, OTHER = ((Call("allreduce", "sum", 0, elements, "float32", "auto", 0), 0, False) for elements in (8, 9))
 
 
 class Noted:
@@ -101,7 +104,7 @@ class Entered(Calls):
     def __init__(self) -> None:
         super().__init__()
         self.plan: Any = SimpleNamespace()
-        self.entered, self._agreed, self._plans = 5, 4, {KNOWN: self.plan}
+        self.entered, self._agreed, self._plans = 5, 4, {KNOWN[:2]: self.plan}
 
     def _find(self, given: tuple[Any, ...]) -> Any:
         raise AssertionError
@@ -114,15 +117,30 @@ def test_a_rank_compares_after_a_known_call_of_which_it_has_told_and_after_no_ot
     assert calls.place(4) == HAS_LEFT and not calls._asked
     assert calls.place(5) == KNOWN and calls._asked == 5
     calls.entered = 6  # it has left the fifth before the look
-    calls._compare(calls.plan)
+    calls.compare(calls.plan)
     assert not calls._asked
     calls._agreed = 6
     assert calls.place(6) == AGREES and not calls._asked
 
 
+def test_of_several_requests_a_rank_is_in_the_last_one_while_it_waits():
+    calls, arrays = Entered(), np.ones(8, np.float32)
+    calls.plan.mark, calls.plan.bind, calls.plan.prepare, calls.plan.take = (lambda *given: None,) * 4
+    calls.plan.line = Line()
+    first = Request(calls.plan, arrays, None, "allreduce", calls)
+    calls.entered = 6
+    last = Request(calls.plan, arrays, None, "allreduce", calls)
+    calls.begin_wait(first)
+    assert calls.place(6) == HAS_LEFT
+    calls.begin_wait(last)
+    assert calls.place(6) == (*KNOWN[:2], True)
+    calls.end_wait()
+    assert calls.place(6) == HAS_LEFT
+
+
 def test_no_rank_takes_part_in_a_call_that_it_lacks_or_of_devices():
     calls = Entered()
     assert not calls.take_part(OTHER)
-    on_device = KNOWN[0]._replace(memory="device"), 0
-    calls._plans[on_device] = calls.plan
-    assert not calls.take_part(on_device)
+    on_device = KNOWN[0]._replace(memory="device")
+    calls._plans[on_device, 0] = calls.plan
+    assert not calls.take_part((on_device, 0, False))

@@ -30,6 +30,7 @@ NONE_OF_OURS = (
     "known operations: sum max min mean prod land lor lxor band bor bxor"
 )
 NEW, KNOWN = "comm.allreduce(np.ones(7, np.float32))", "other()"
+SEVERAL = "second = comm.iallreduce(good.copy()); request.wait()"
 
 
 @pytest.mark.parametrize(
@@ -38,12 +39,18 @@ NEW, KNOWN = "comm.allreduce(np.ones(7, np.float32))", "other()"
         ("allreduce", "serialized", "", "{'send': 5}", "send must be a numpy array, got int"),
         ("bcast", "multiple", NEW, "{'root': '0'}", "root must be a whole number, got '0'"),
         ("bcast", "multiple", KNOWN, "{'array': [1] * 6}", "send must be a numpy array, got list"),
-        ("iallreduce", "multiple", "request.wait()", "{'op': MPI.NO_OP}", NONE_OF_OURS),
+        (
+            "iallreduce",
+            "multiple",
+            "second = comm.iallreduce(good.copy()); request.wait()",
+            "{'op': MPI.NO_OP}",
+            NONE_OF_OURS,
+        ),
     ],
-    ids=["no threads", "others agree on a new call", "others are in a later call", "a request"],
+    ids=["no threads", "others agree on a new call", "others are in a later call", "others wait for several requests"],
 )
 def test_the_job_ends_with_what_is_wrong(mpirun, call, level, then, wrong, said):
-    """After a broadcast its root goes on; a rank that waits for a request answers nothing."""
+    """After a broadcast its root goes on; of several requests a rank is in the last one alone."""
     array, patience = "array" if call == "bcast" else "send", 60 if call == "bcast" else 0.1
     script = SCRIPT.format(call=call, level=level, then=then, wrong=wrong, array=array, patience=patience)
     run = mpirun(2, sys.executable, "-c", script)  # plain Python, which would wait for ever after an error of one rank

@@ -52,6 +52,25 @@ def test_all_ranks_raise_it_and_go_on(comm, other, algorithm):
     assert (given["send"] == sum(range(comm.size))).all()
 
 
+@pytest.mark.parametrize("algorithm", ["mpi", "ring", "slices"])
+@pytest.mark.parametrize("other", ["a list", "length", "check"])
+def test_a_request_raises_it_at_its_wait(comm, other, algorithm):
+    changed, kind, text = OTHER[other]
+    given = {"send": ONES.copy(), "algorithm": algorithm}
+    for _ in range(2):
+        comm.iallreduce(**given).wait()
+    before = given["send"].copy()
+    with pytest.raises(kind, match=text):
+        request = comm.iallreduce(**given | (changed if comm.rank == ODD else {}))
+        assert comm.rank != ODD
+        request.wait()
+    if comm.rank == ODD:
+        assert (given["send"] == before).all()
+    given["send"][:] = comm.rank
+    comm.iallreduce(**given).wait()
+    assert (given["send"] == sum(range(comm.size))).all()
+
+
 @pytest.mark.parametrize("verb", ["allgather", "reduce_scatter", "alltoall", "barrier", "reduce", "gather"])
 def test_verbs_of_the_library_and_ours(comm, verb):
     """A rank whose call ends without the others may have left it: here the rank that gets the result waits."""
