@@ -128,7 +128,7 @@ def train(mpirun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
 def missing(rank: int) -> str:
     """Return what is said of the rank that stopped."""
     place = f"last seen in backward pass of layer stopping, iteration {ITERATION}, "
-    return rf"rank {rank} on \S+: {place}\d+ s ago; its process has not run for \d+ s$"
+    return rf"rank {rank} on \S+: {place}[\d.]+ s ago; its process has not run for [\d.]+ s$"
 
 
 def weights(folder: Path) -> bytes:
@@ -144,7 +144,7 @@ def test_a_stopped_rank_is_named_and_when_it_goes_on_nothing_was_lost(train, tmp
     job = train(ranks, rank, *WAYS[way], "--stall-seconds", SECONDS)
     pid = job.stopped()
     for _ in range(2):  # it is said again
-        job.read_until(r"Stall: rank \d has not moved for \d+ s: .* waiting for .*; missing:$")
+        job.read_until(r"Stall: rank \d has not moved for [\d.]+ s: .* waiting for .*; missing:$")
         job.read_until("Stall: " + missing(rank))
     os.kill(pid, signal.SIGCONT)
     assert job.end() == 0
@@ -165,8 +165,10 @@ def test_scaffe_test_says_who_is_missing_and_goes_on(train, tmp_path) -> None:
     assert undisturbed.end() == 0 and "Stall" not in undisturbed.log
     job = train(2, 1, "--stall-seconds", SECONDS, command=TEST)
     pid = job.stopped()
-    job.read_until(r"Stall: rank 0 has not moved for \d+ s: test, layer loss, waiting for the other ranks; missing:$")
-    job.read_until(r"Stall: rank 1 on \S+: last seen in test, layer stopping, \d+ s ago; its process has not run")
+    job.read_until(
+        r"Stall: rank 0 has not moved for [\d.]+ s: test, layer loss, waiting for the other ranks; missing:$"
+    )
+    job.read_until(r"Stall: rank 1 on \S+: last seen in test, layer stopping, [\d.]+ s ago; its process has not run")
     os.kill(pid, signal.SIGCONT)
     assert job.end() == 0
     assert scores(job) == scores(undisturbed) != []

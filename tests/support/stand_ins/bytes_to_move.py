@@ -15,6 +15,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any, NamedTuple
 
+from collectives.codecs import BLOCK
 from collectives.execution.device import kernels as joins
 from scaffe.engines.cuda.launcher import divisor
 
@@ -370,8 +371,24 @@ def collectives():
         yield Case("collectives", f"divide_{name}", given, "values", "values")
 
 
+def codecs():
+    """Messages of fewer bytes from devices. All of a block of int8 read its scale."""
+    scales = -(-N // BLOCK) * 4
+    for codec, nbytes in (("bf16", 2 * N), ("float16", 2 * N), ("int8", scales + N)):
+        message = {"message": nbytes, "count": N}
+        again = {"message": 1 + (codec == "int8") * scales * BLOCK / nbytes}
+        given = {**arrays("values lost", N), **message, "spreads": 0}
+        yield Case("collectives", f"encode_{codec}", given, "values lost", "message lost")
+        given = {"values": N, **message}
+        yield Case("collectives", f"decode_{codec}", given, "message", "values", again=again)
+        for op in joins.OPERATIONS:
+            given = {**arrays("target source", N), **message}
+            yield Case("collectives", f"decode_{op}_{codec}", given, "source message", "target", again=again)
+
+
 FAMILIES = (
     elementwise, dropout, layouts, folds, normalisations, normalisations_last, statistics, rows, lrns, poolings,
     poolings_last, poolings_known, columns, softmaxes, reports, transforms, parts, updates, collectives,
+    codecs,
 )  # fmt: skip
 CASES = [case for family in FAMILIES for case in family()]
