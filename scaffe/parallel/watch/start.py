@@ -204,7 +204,9 @@ def nap(process: int) -> None:
         end = os.pidfd_open(process)
     except OSError:  # it has ended, or Linux is older than 5.3
         return time.sleep(LATE_NAP / 10)
-    select.select([end], [], [], LATE_NAP)
+    ends = select.poll()  # which takes a number above 1023 too
+    ends.register(end, select.POLLIN)
+    ends.poll(1e3 * LATE_NAP)
     os.close(end)
 
 

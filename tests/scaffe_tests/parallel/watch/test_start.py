@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -143,7 +144,7 @@ class Left:
 @pytest.mark.parametrize("name", ["prterun", "sleep"])
 def test_a_launcher_that_outlasts_its_ranks_is_ended(name: str, tmp_path, monkeypatch, capfd) -> None:
     monkeypatch.setattr(start_watch, "LATE_NAP", 0.01)
-    with subprocess.Popen([shutil.copy(SLEEP, tmp_path / name), "1000"]) as launcher:
+    with subprocess.Popen([shutil.copy(SLEEP, tmp_path / name), "1000"]) as launcher, ended(launcher):
         assert patient(lambda _: Path(f"/proc/{launcher.pid}/comm").read_text() == f"{name}\n", 60)
         start = start_watch.parent_and_start(launcher.pid)[1]
         if name == "sleep":  # another program has its number: it is never ended
@@ -152,6 +153,15 @@ def test_a_launcher_that_outlasts_its_ranks_is_ended(name: str, tmp_path, monkey
         start_watch.outlast(launcher.pid, start, Left(True))
         assert launcher.wait() == -(signal.SIGTERM if name == "prterun" else signal.SIGKILL)
     assert capfd.readouterr().err.startswith("scaffe: all ranks have ended, and mpirun does not")
+
+
+@contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill a process after a test that fails, which would wait for it."""
+    try:
+        yield
+    finally:
+        process.kill()
 
 
 def counted(times: int, then: Callable[[], None]) -> Callable[[int], None]:
