@@ -337,7 +337,9 @@ class Terminal:
 
     def read(self, seconds):
         """Draw what arrives within some seconds; return False at the end."""
-        if not select.select([self.master], [], [], seconds)[0]:
+        ready = select.poll()
+        ready.register(self.master, select.POLLIN)
+        if not ready.poll(1e3 * seconds):
             return True
         try:
             content = os.read(self.master, 65536)

@@ -11,6 +11,7 @@ import mmap
 import os
 import random
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -106,6 +107,13 @@ class FakeArray:
         return self.values.copy()
 
 
+def close(maps, sharing):
+    """Close the files of a device's memory, whose arrays may stay."""
+    for _, handle in maps if sharing else ():
+        os.close(int(handle.split()[1]))
+    maps.clear()
+
+
 class FakeDevice:
     """What collectives.execution.device.Device asks for; `sharing` says whether other processes may map its memory."""
 
@@ -117,6 +125,7 @@ class FakeDevice:
         self.streams = [self.Stream(self)]
         self.threads = threading.local()
         self.maps, self.mapped = [], {}
+        weakref.finalize(self, close, self.maps, sharing)
         self.identity = f"{os.getpid()}"
         self.has_nccl = True
         self.done = 0
@@ -156,9 +165,7 @@ class FakeDevice:
 
     def free(self):
         """Give back what this process has of all its arrays' memory; none is used any more."""
-        for _, handle in self.maps if self.sharing else ():
-            os.close(int(handle.split()[1]))
-        self.maps.clear()
+        close(self.maps, self.sharing)
         self.mapped.clear()
 
     def zeros(self, shape, dtype):
