@@ -25,7 +25,7 @@ from collectives.errors import ArgumentError, CollectiveError
 from collectives.execution import window
 from collectives.execution.device.nccl import NcclCommunicators
 from collectives.execution.line import Line, in_order
-from collectives.execution.maker import Call, PlanMaker
+from collectives.execution.maker import Call, PlanMaker, check_coded
 from collectives.execution.node import NodeComm
 from collectives.execution.plans import Plan
 from collectives.explaining import asked, said
@@ -187,14 +187,17 @@ class Communicator(VerbMethods, Revocable):
 
         `shared` is whether the arrays are from `empty`. With `device="cuda"` they are float32 arrays on GPUs, which
         `numbers` may shorten, and the sentence says how they travel. Collective. Raise ArgumentError for an unknown
-        collective or device, and where a rank has no GPU; AlgorithmError for an unknown algorithm.
+        collective or device, and where a rank has no GPU; AlgorithmError for an algorithm that is unknown, or can't
+        send such numbers.
         """
         check = attempt(lambda: check_question(what, nbytes, algorithm, numbers))
         share(self.comm, check[1] or (attempt(lambda: self._device_for(device))[1] if device != "cpu" else None))
         call, how = asked(what, nbytes, algorithm, device, numbers), ""
         memory = HOST if device == "cpu" else self.device_plans.memory
         choice = self._on_rank_0(lambda: self._choice(call, shared, memory))
-        if device != "cpu":
+        if device == "cpu":
+            check_coded(call, choice.algorithm)
+        else:
             choice, how = self._maker.device_choice(call, choice), self.device_plans.how
         return self._on_rank_0(lambda: said(call, choice, self.shape, self.group, how))
 

@@ -151,8 +151,7 @@ class PlanMaker:
 
     def _coded(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
         """Return the plan of a schedule whose messages have other numbers."""
-        if name in OTHERS or name.startswith(LEADERS):
-            raise AlgorithmError(_unable(name, call))
+        check_coded(call, name)
         transport = CodecTransport(call.numbers, _rounds_first(call))
         return self._scheduled(call, name, chunk_bytes, op, call.root, self.comm, self.group, transport)
 
@@ -272,6 +271,12 @@ class PlanMaker:
 def _rounds_first(call: Call) -> bool:
     """Return whether sums are spread, so that the rank which has them first rounds them too."""
     return call.verb.spreads and not call.verb.has_root
+
+
+def check_coded(call: Call, name: str) -> None:
+    """Raise AlgorithmError for an algorithm that can't send a call's numbers from host memory."""
+    if call.numbers and call.nbytes and (name in OTHERS or name.startswith(LEADERS)):
+        raise AlgorithmError(_unable(name, call))
 
 
 def _unable(name: str, call: Call) -> str:

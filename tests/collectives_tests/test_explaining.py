@@ -9,6 +9,7 @@ import counted_ranks
 import pytest
 from counted_ranks import CountedComm
 from fake_device import FakeDevice
+from mpi4py import MPI
 
 from collectives import AlgorithmError, ArgumentError, Communicator, Group
 from collectives.execution.device import aware
@@ -118,3 +119,9 @@ def test_what_cannot_be_told_is_an_error_on_all() -> None:
                 comm.explain("reduce", NBYTES, **given)  # type: ignore[arg-type]
 
     over_ranks(work)
+
+
+@pytest.mark.parametrize("algorithm", ["mpi", "slices", "leaders-ring"])
+def test_what_can_send_no_such_numbers_is_refused_for_hosts_too(algorithm: str) -> None:
+    with Communicator(MPI.COMM_SELF) as comm, pytest.raises(AlgorithmError, match=f"'{algorithm}' can't send int8"):
+        comm.explain("allreduce", NBYTES, algorithm=algorithm, numbers="int8")

@@ -89,7 +89,8 @@ class DevicePlans:
         if numbers and name in ("mpi", NCCL, "slices"):
             return choice  # whose maker refuses it
         if verb.has_blocks and name in ("mpi", "leaders-mpi"):
-            return Choice(name.replace("mpi", INSTEAD[what]), why="device arrays have schedules alone for it")
+            name = name.replace("mpi", INSTEAD[what])
+            choice = Choice(name, why="device arrays have schedules alone for it")
         if name == "mpi" and verb.joins and dtype == np.float16:
             return Choice(INSTEAD[what], why="MPI has no half precision")
         if name not in ("slices", NCCL) and not name.startswith("leaders-"):

@@ -69,7 +69,7 @@ class ColumnProduct:
 
     def _cut(self, x: np.ndarray, dy: np.ndarray, columns: np.ndarray, dw: np.ndarray) -> list[BatchSlice]:
         """Return the slices of the batch, of memories that stay where they are."""
-        bottom, top = x.reshape(self.bottom), dy.reshape(self.top)
+        bottom, top = in_pixels(x, self.bottom), in_pixels(dy, self.top)
         return [
             self._slice(bottom[start : start + self.count], top[start : start + self.count], columns, dw)
             for start in range(0, len(bottom), self.count)
@@ -90,5 +90,10 @@ class ColumnProduct:
         return BatchSlice(into, windows, product)
 
     def _sum(self, dy: np.ndarray, bias: np.ndarray) -> Sgemm:
-        pixels = dy.reshape(-1, self.top[-1])
+        pixels = in_pixels(dy, self.top).reshape(-1, self.top[-1])
         return Sgemm(self.engine, np.ones((1, len(pixels)), np.float32), pixels, bias.reshape(1, -1))
+
+
+def in_pixels(values: np.ndarray, shape: Shape) -> np.ndarray:
+    """Return values with channels last as N x H x W x C; a user's N x C x H x W may be a transposed view of such."""
+    return values.reshape(shape) if values.flags.c_contiguous else values.transpose(0, 2, 3, 1)

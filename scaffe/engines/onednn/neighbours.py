@@ -16,14 +16,15 @@ GAP = ALIGNMENT // 4  # elements: between two parameters are fewer
 class Neighbours:
     """Some of a rule's parameters: a single one, or small ones, whose elements in the packed arrays are `within`.
 
-    Each element of several is updated by its parameter's rate and decay, bit for bit as in an update of its own.
+    Each element of several is updated by its parameter's rate and decay, bit for bit as in an update of its own, but
+    for the sign of a zero, and for infinite parameters without decay.
     """
 
     def __init__(self, rule: Rule, within: slice):
         self.rule, self.within = rule, within
         self.indices: list[int] = []
         self._block: Block | None = None
-        self._given: tuple[float, float] | None = None
+        self._given: list[tuple[float, float]] = []
 
     @property
     def block(self) -> Block:
@@ -35,20 +36,21 @@ class Neighbours:
 
     def factors(self, rate: float, decay: float) -> tuple[np.ndarray, np.ndarray]:
         """Return each element's rate and decay, from those of the solver."""
-        if self._given != (rate, decay):
-            self._given = rate, decay
-            for i in self.indices:
+        parameters = self.rule.packed.parameters
+        given = [(self.rule.local_rate(i, rate), decay * parameters[i].decay) for i in self.indices]
+        if self._given != given:
+            self._given = given
+            for i, (own_rate, own_decay) in zip(self.indices, given, strict=True):
                 part = self.rule.within(i, self.within)
                 elements = slice(part.start - self.within.start, part.stop - self.within.start)
-                self._rates[elements] = self.rule.local_rate(i, rate)
-                self._decays[elements] = decay * self.rule.packed.parameters[i].decay
+                self._rates[elements], self._decays[elements] = own_rate, own_decay
         return self._rates, self._decays
 
 
 def neighbours(rule: Rule, indices: Sequence[int], part: slice | None, most: int = MOST) -> list[Neighbours]:
     """Return all these parameters, or their elements within a part: those that lie side by side together.
 
-    Together they have at most so many elements.
+    Together they have at most so many elements, and so has each of them as a whole.
     """
     found: list[Neighbours] = []
     for i in indices:
@@ -62,8 +64,9 @@ def neighbours(rule: Rule, indices: Sequence[int], part: slice | None, most: int
 
 def _joins(rule: Rule, before: Neighbours, i: int, mine: slice, most: int) -> bool:
     """Return whether a parameter's elements can be updated with those before them."""
-    all_of_them = [rule.packed.parameters[k] for k in (*before.indices, i)]
-    if sum(one.blob.count for one in all_of_them) > most or any(one.sharers for one in all_of_them):
+    both = [rule.packed.parameters[k] for k in (before.indices[-1], i)]
+    if any(one.sharers or one.blob.count > most for one in both):
         return False
     together = slice(before.within.start, mine.stop)
-    return 0 <= mine.start - before.within.stop < GAP and rule.owned.within(together) == [together]
+    is_beside = 0 <= mine.start - before.within.stop < GAP and together.stop - together.start <= most
+    return is_beside and rule.owned.within(together) == [together]

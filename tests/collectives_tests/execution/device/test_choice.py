@@ -91,6 +91,9 @@ def test_leaders_whose_nodes_differ_since_a_rank_was_lost_become_a_schedule_over
         ("auto", 0, "ring"),
     ):
         choice = made.choose("allreduce", Choice(name), 2, ranks, np.dtype("f4"), 3)
+        if name != "auto":
+            blocks = made.choose("allgather", Choice("leaders-mpi"), 2, ranks, np.dtype("f4"), 3)
+            assert blocks.algorithm == ("leaders-ring" if ranks else "ring")
         assert choice.algorithm == found
         assert (choice.why == "nodes differ in their numbers of ranks") == (name != "auto" and not ranks)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from both_engines import needs_onednn
@@ -47,7 +49,10 @@ def test_gradients_are_a_convolutions(
         np.testing.assert_array_equal(blob.diff, passes * expected)
         np.testing.assert_array_equal(bias.buffer, dy.sum(axis=(0, 2, 3)))
     product.add(last(engine, 2 * x), last(engine, dy), blob)  # in other memory
-    np.testing.assert_array_equal(blob.diff, 4 * expected)
+    views = [SimpleNamespace(buffer=one.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)) for one in (x, 2 * dy)]
+    product.add(*views, blob)  # a user's arrays
+    np.testing.assert_array_equal(blob.diff, 6 * expected)
+    np.testing.assert_array_equal(bias.buffer, 2 * dy.sum(axis=(0, 2, 3)))
 
 
 @pytest.mark.parametrize(

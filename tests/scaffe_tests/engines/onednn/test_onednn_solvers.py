@@ -104,6 +104,37 @@ def test_neighbours_are_updated_bit_for_bit_as_each_alone(fields, cut):
     assert [run.indices for run in runs] == [[0, 1, 2], [3], [4, 5], [6], [7, 8]]
 
 
+def test_neighbours_take_factors_that_change_and_keep_to_what_the_rank_owns():
+    together, alone = small(), small()
+    first, *_, last = together.packed.slices
+    for iteration, ranges in enumerate(
+        [[first], [slice(first.start, last.stop)], [slice(first.start + 1, last.stop - 1)]]
+    ):
+        for rule in together, alone:
+            rule.keep(ranges)
+            rule.packed.clear_diffs()
+            for k, parameter in enumerate(rule.packed.parameters):
+                parameter.blob.diff[...] = k - 2
+                parameter.lr_mult = iteration
+                parameter.decay_mult = 2 - iteration
+        owned = [i for i, one in enumerate(together.packed.slices) if together.owned.within(one)]
+        together.update(owned, 0.1, iteration, ranges[0])
+        for i in owned:
+            alone.update([i], 0.1, iteration, ranges[0])
+        np.testing.assert_array_equal(together.packed.data, alone.packed.data)
+        np.testing.assert_array_equal(together.history[0], alone.history[0])
+
+
+def test_many_tiny_parameters_are_in_runs_that_fit():
+    rule, count = small(), 3000
+    parameters = [ParameterBlob("layer", i, Blob((1,))) for i in range(count)]
+    packed = PackedParameters(parameters)
+    rule = solvers.create(rule.param, packed, rule.engine)
+    runs = neighbours(rule, range(count), None, most=1000)
+    assert [i for run in runs for i in run.indices] == [*range(count)]
+    assert len(runs) > 1 and all(run.within.stop - run.within.start <= 1000 for run in runs)
+
+
 def test_the_first_of_the_neighbours_that_is_not_finite_is_named():
     rule = small()
     rule.packed.clear_diffs()
