@@ -121,7 +121,7 @@ def test_what_cannot_be_told_is_an_error_on_all() -> None:
     over_ranks(work)
 
 
-@pytest.mark.parametrize("algorithm", ["mpi", "slices", "leaders-ring"])
+@pytest.mark.parametrize("algorithm", ["mpi", "slices", "leaders-ring"], ids="by {}".format)
 def test_what_can_send_no_such_numbers_is_refused_for_hosts_too(algorithm: str) -> None:
     with Communicator(MPI.COMM_SELF) as comm, pytest.raises(AlgorithmError, match=f"'{algorithm}' can't send int8"):
         comm.explain("allreduce", NBYTES, algorithm=algorithm, numbers="int8")
