@@ -109,7 +109,7 @@ class Calls(ABC):
         given = what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check, 0, False, counts
         plan, checked = self._find(given)
         bound = checked.send, checked.recv
-        if not self._line.plans:
+        if plan.send is Plan.send and not self._line.plans:  # `take_part` runs it over what it is bound to
             plan.bind(*bound)
         known = CachedCall(plan, send, recv, how, *bound)
         if not known.lasts or _has_no_hash(key):
@@ -146,7 +146,7 @@ class Calls(ABC):
         return HAS_LEFT
 
     def take_part(self, place: tuple[Call, int, bool]) -> bool:
-        """Run a known call for the others' sake, over the arrays of the last one. Return False if it can't be run."""
+        """Run a known call for the others' sake, over arrays of an earlier one. Return False if it can't be run."""
         call, number, is_started = place
         plan = self._plans.get((call, number))
         if plan is None or call.memory != HOST:

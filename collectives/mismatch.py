@@ -2,7 +2,7 @@
 
 A call that was made before compares nothing across ranks. A rank whose call is wrong, or new to it, waits to agree
 with others, who may be in such a known call and never come. So it asks them where they are; a thread of theirs answers.
-Where all others are in one known call, this rank takes part in it, with the arrays of its last such call, so that it
+Where all others are in one known call, this rank takes part in it, with the arrays of an earlier such call, so that it
 ends. Then all compare their calls, as in a new one, and raise the same error. The known call's results are worthless.
 """
 

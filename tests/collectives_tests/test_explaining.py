@@ -28,9 +28,7 @@ ROWS = [
 
 @pytest.fixture(autouse=True)
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(DevicePlans, "has_local_nccl", False)
-    monkeypatch.setattr(DevicePlans, "why_no_nccl", "no NCCL here")
-    with counted_ranks.on_nodes(monkeypatch):
+    with counted_ranks.on_gpu_nodes(monkeypatch, "no NCCL here"):
         yield
 
 

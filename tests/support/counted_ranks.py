@@ -306,6 +306,17 @@ def on_nodes(monkeypatch: Any) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def on_gpu_nodes(monkeypatch: Any, why_no_nccl: str) -> Iterator[None]:
+    """Let ranks be on nodes as `on_nodes` does, with GPUs and without NCCL, which has no threads for ranks."""
+    from collectives.execution.device.choice import DevicePlans
+
+    monkeypatch.setattr(DevicePlans, "has_local_nccl", False)
+    monkeypatch.setattr(DevicePlans, "why_no_nccl", why_no_nccl)
+    with on_nodes(monkeypatch):
+        yield
+
+
 def run(size: int, each: int, work: Callable[[CountedComm], Any]) -> list[Any]:
     """Run `work(comm)` on `size` ranks, `each` a node; return the results by rank."""
     meetings, counts = Meetings(), Counts(size, each)

@@ -16,7 +16,6 @@ from fake_device import FakeDevice
 
 from collectives import Communicator, Group
 from collectives.execution.device import aware
-from collectives.execution.device.choice import DevicePlans
 from collectives.execution.device.coded import DeviceCodecTransport
 from collectives.execution.device.transports import SLOTS, DirectTransport, StagedTransport
 from collectives.execution.operations import OPERATIONS
@@ -27,9 +26,7 @@ CODED = ["bf16", "float16", "int8", "bf16+feedback", "int8+feedback"]
 
 @pytest.fixture(autouse=True)
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(DevicePlans, "why_no_nccl", "not among threads")
-    monkeypatch.setattr(DevicePlans, "has_local_nccl", False)
-    with counted_ranks.on_nodes(monkeypatch):
+    with counted_ranks.on_gpu_nodes(monkeypatch, "not among threads"):
         yield
 
 

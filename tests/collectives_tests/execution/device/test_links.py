@@ -13,7 +13,6 @@ from fake_device import FakeDevice
 
 from collectives import Communicator, Group
 from collectives.execution.device import aware
-from collectives.execution.device.choice import DevicePlans
 
 NODES, GPUS, ELEMENTS = 4, 8, 8 * 1024
 RANKS, NBYTES = NODES * GPUS, 4 * ELEMENTS
@@ -22,9 +21,7 @@ ERRORS = {"": 0, "bf16": 2**-8, "int8": 2**-7}
 
 @pytest.fixture(autouse=True)
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(DevicePlans, "why_no_nccl", "not among threads")
-    monkeypatch.setattr(DevicePlans, "has_local_nccl", False)
-    with counted_ranks.on_nodes(monkeypatch):
+    with counted_ranks.on_gpu_nodes(monkeypatch, "not among threads"):
         yield
 
 
