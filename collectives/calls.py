@@ -109,9 +109,9 @@ class Calls(ABC):
         given = what, send, recv, op, root, algorithm, chain_size, chunk_bytes, check, 0, False, counts
         plan, checked = self._find(given)
         bound = checked.send, checked.recv
-        if plan.send is Plan.send and not self._line.plans:  # `take_part` runs it over what it is bound to
-            plan.bind(*bound)
         known = CachedCall(plan, send, recv, how, *bound)
+        if (known.lasts or plan.send is Plan.send) and not self._line.plans:  # `take_part` runs it over these
+            plan.bind(*bound)
         if not known.lasts or _has_no_hash(key):
             return known
         if len(self._last) >= MOST_CALLS:
