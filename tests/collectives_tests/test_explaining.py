@@ -11,12 +11,14 @@ from counted_ranks import CountedComm
 from fake_device import FakeDevice
 from mpi4py import MPI
 
-from collectives import AlgorithmError, ArgumentError, Communicator, Group
+from collectives import AlgorithmError, ArgumentError, Communicator, Group, explaining
 from collectives.execution.device import aware
 from collectives.execution.device.choice import DevicePlans
 from collectives.execution.device.hierarchy import HierarchyPlan
 from collectives.execution.plans import SchedulePlan
+from collectives.schedules.algorithms import Choice
 from collectives.tuning import Row, Table
+from collectives.tuning.table import Shape
 
 RANKS, NBYTES = 4, 4096
 ROWS = [
@@ -92,6 +94,12 @@ def test_a_row_that_rounds_no_messages_counts_for_others_alone() -> None:
 def test_what_is_asked_for_by_name_may_be_replaced_and_the_reason_is_given() -> None:
     assert ": binomial, as asked; on a fake GPU" in asked(algorithm="binomial")
     assert ": chain, these ranks are on several nodes; on" in asked(algorithm="slices")
+
+
+def test_of_leaders_the_bytes_that_cross_supernodes_are_those_between_nodes() -> None:
+    call, group = explaining.asked("reduce", NBYTES, "leaders-flat", "cuda", ""), Group.uniform(8, 2, 2)
+    said = explaining.said(call, Choice(call.algorithm), Shape(4, 2), group, "")
+    assert f"; 2 supernodes; {2 * NBYTES} bytes cross them" in said  # of two nodes, not of four ranks
 
 
 @pytest.mark.parametrize("numbers", ["", "bf16"])

@@ -92,6 +92,7 @@ def test_what_cannot_be_coded_is_named(comm):
         ({"numbers": "int4"}, "unknown numbers 'int4'; known are bf16, float16, int8"),
         ({"numbers": 8}, "unknown numbers int"),
         ({"numbers": "bf16", "send": array.astype("f8")}, "'bf16' are for arrays of float32, got float64"),
+        ({"numbers": "bf16", "send": array.astype("i4")}, "'bf16' are for arrays of float32, got int32"),
     ):
         with pytest.raises(ArgumentError, match=said):
             comm.plan(**{"what": "allreduce", "send": array} | given)

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from strict_arrays import xp
 
 from scaffe.blob import Blob
-from scaffe.errors import CallError
+from scaffe.errors import CallError, ScaffeError
 
 ONE, TWO = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 3), 7, np.float32)
 
@@ -98,6 +99,28 @@ def test_lengths_may_be_numpys_and_become_pythons(blob):
     with pytest.raises(CallError, match=r"a blob's shape takes whole numbers, one for each axis, got \(2.5, 1\)"):
         blob.reshape(2.5, 1)
     assert blob.shape == (3, 2)
+
+
+@pytest.mark.parametrize("write", ["plain", "take"])
+def test_a_gradient_that_was_released_can_be_read_once_it_is_written_again(blob, write):
+    blob.diff_values.defer(lambda array: array.fill(1))
+    blob.diff_array[...] = 1
+    blob.diff_values.defer(lambda array: array.fill(2))
+    blob.release_diff()
+    with pytest.raises(ScaffeError, match="this blob's gradient was released after use"):
+        blob.diff  # noqa: B018
+    if write == "plain":
+        blob.diff_array[...] = TWO
+    else:
+        blob.diff_array = TWO
+    np.testing.assert_array_equal(blob.diff, TWO)
+
+
+def test_what_a_user_wrote_into_a_host_copy_is_where_the_device_computes_once_it_is_settled():
+    blob = Blob((2, 3), xp)
+    blob.diff[...] = TWO
+    blob.diff_values.settle()
+    np.testing.assert_array_equal(blob.diff_values.array.get(), TWO)
 
 
 def test_the_axes_have_caffes_names_and_missing_ones_count_1():

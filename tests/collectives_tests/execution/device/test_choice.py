@@ -62,6 +62,22 @@ def test_without_access_to_each_others_memory_schedules_run(asked: str, nodes: i
 
 
 @pytest.mark.parametrize(
+    ("asked", "nodes", "ranks", "numbers", "found"),
+    [
+        ("nccl", 1, 2, "int8", "nccl"),  # its maker refuses these three
+        ("slices", 2, 2, "int8", "slices"),
+        ("leaders-ring", 2, 0, "", "leaders-ring"),
+        ("leaders-ring", 1, 2, "int8", "ring"),  # not slices, which can send no such numbers
+    ],
+)
+def test_what_was_asked_for_and_can_never_be_is_left_to_be_refused(
+    asked: str, nodes: int, ranks: int, numbers: str, found: str
+) -> None:
+    choice = plans(has_nccl=False).choose("allreduce", Choice(asked), nodes, ranks, np.dtype("f4"), 3, numbers)
+    assert choice.algorithm == found
+
+
+@pytest.mark.parametrize(
     ("what", "sharing", "has_nccl", "nodes", "ranks", "found"),
     [
         ("allreduce", True, True, 4, 8, "nccl"),

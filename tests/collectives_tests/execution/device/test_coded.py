@@ -138,6 +138,18 @@ def test_slots_are_used_in_turn_and_only_what_is_kept_needs_more_memory(inner: t
     assert len({*map(id, events)}) == 2 * SLOTS
 
 
+def test_over_other_arrays_a_slot_goes_with_the_same_pinned_one_whose_event_it_has() -> None:
+    device = FakeDevice()
+    transport = DeviceCodecTransport(StagedTransport(device), "bf16", spreads=False)  # type: ignore[arg-type]
+    transport.prepare(64)
+    array, pairs = device.zeros((16,), np.dtype("f4")), set()
+    for _ in range(2):
+        for one in (transport.message(array, True) for _ in range(SLOTS + 1)):
+            pairs.add((one.bytes.values.ctypes.data, one.chunk.pinned.ctypes.data))
+        transport.prepare(0)
+    assert len(pairs) == SLOTS
+
+
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_slot_is_received_into_again_once_it_is_decoded(joined: bool) -> None:
     device, posted = FakeDevice(), []

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from both_engines import needs_onednn
+from both_engines import build, needs_onednn, run
 
 from scaffe.blob import Blob
 from scaffe.engines.onednn import column_product
@@ -16,6 +16,7 @@ from scaffe.engines.onednn.primitives import Memory, Onednn, reorder
 from scaffe.layers.im2col import SlidingWindow
 
 pytestmark = needs_onednn
+CONVOLUTION = "convolution_param { num_output: 20 kernel_size: 5 }"
 
 
 def last(engine: Onednn, values: np.ndarray) -> Memory:
@@ -53,6 +54,17 @@ def test_gradients_are_a_convolutions(
     product.add(*views, blob)  # a user's arrays
     np.testing.assert_array_equal(blob.diff, 6 * expected)
     np.testing.assert_array_equal(bias.buffer, 2 * dy.sum(axis=(0, 2, 3)))
+
+
+@pytest.mark.parametrize("frozen", [0, 1], ids=["weights", "bias"])
+def test_a_convolutions_frozen_parameter_gets_no_gradient(frozen: int) -> None:
+    mult = " ".join(f"param {{ lr_mult: {int(i != frozen)} }}" for i in range(2))
+    layer = f'layer {{ name: "c" type: "Convolution" bottom: "x0" top: "y" loss_weight: 1 {mult} {CONVOLUTION} }}'
+    found = run(net := build(layer, (4, 20, 12, 12), force_backward=False))
+    assert [found[f"c[{i}] diff"].any() for i in range(2)] == [i != frozen for i in range(2)]
+    if frozen:
+        (pair,) = net.layer_dict["c"]._primitives.pairs
+        assert isinstance(pair.product, ColumnProduct)
 
 
 @pytest.mark.parametrize(

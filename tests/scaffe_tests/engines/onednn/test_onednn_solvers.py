@@ -125,6 +125,17 @@ def test_neighbours_take_factors_that_change_and_keep_to_what_the_rank_owns():
         np.testing.assert_array_equal(together.history[0], alone.history[0])
 
 
+def test_neighbours_without_gradients_are_updated_by_none_not_by_their_last():
+    together, alone = small(), small()
+    for rule in together, alone:
+        rule.packed.diff[...] = 3
+        rule.packed.clear_diffs()  # deferred: nothing is written before the update
+    together.update(range(len(SMALL_SHAPES)), 0.1, 0)
+    for i in range(len(SMALL_SHAPES)):
+        alone.update([i], 0.1, 0)
+    np.testing.assert_array_equal(together.packed.data, alone.packed.data)
+
+
 def test_many_tiny_parameters_are_in_runs_that_fit():
     rule, count = small(), 3000
     parameters = [ParameterBlob("layer", i, Blob((1,))) for i in range(count)]
