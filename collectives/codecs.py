@@ -5,7 +5,8 @@
 
 With `+feedback` after the name a rank keeps what rounding its contributions and partial sums has lost, for each
 message, and adds it the next time (error feedback, Seide et al. 2014). Sums that are spread are rounded once, on the
-rank that has them first, so that all ranks get the same numbers.
+rank that has them first, so that all ranks get the same numbers: what was decoded is encoded to the same bytes again.
+For int8 that holds where messages are cut in the same places, as those of `blockwise` schedules are.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 BLOCK = 256  # elements of int8 with one scale
 IN_CACHE = 1 << 14  # elements that several passes go over
+TINY = np.finfo(np.float32).tiny  # scales below it are 0: numbers over them would fit no byte
 FEEDBACK = "+feedback"
 
 
@@ -102,6 +104,7 @@ class Int8Codec(Codec):
         np.maximum.reduceat(magnitudes, np.arange(0, values.size, BLOCK), out=scales)
         scales /= 127
         scales[~np.isfinite(scales)] = np.nan
+        scales[scales < TINY] = 0
         each = np.repeat(np.where(scales > 0, scales, 1), BLOCK)[: values.size]
         with np.errstate(invalid="ignore"):
             np.copyto(whole, np.nan_to_num(np.rint(values / each)), casting="unsafe")
@@ -129,6 +132,11 @@ def check_numbers(numbers: Any, dtype: np.dtype) -> str:
     if numbers and dtype != np.float32:
         raise ArgumentError(f"numbers '{numbers}' are for arrays of float32, got {dtype}")
     return numbers
+
+
+def depends_on_cuts(numbers: str) -> bool:
+    """Return whether an element's number depends on those beside it in the message."""
+    return numbers.removesuffix(FEEDBACK) == "int8"
 
 
 class CodedMessage:

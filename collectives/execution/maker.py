@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collectives.codecs import CodecTransport
+from collectives.codecs import CodecTransport, depends_on_cuts
 from collectives.errors import AlgorithmError
 from collectives.execution.device.choice import DEVICE_CHUNK, INSTEAD, NCCL, DevicePlans
 from collectives.execution.device.nccl import NcclCommunicators
@@ -228,7 +228,8 @@ class PlanMaker:
         chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
         depth = max(DEPTH, min(find(name).most_depth, TOGETHER // chunk_bytes))
         in_flight = InFlight(AHEAD, max(depth, IN_FLIGHT // chunk_bytes)) if depth > DEPTH else None
-        schedule = _schedule(call.what, name, group, call.elements, chunk, root, call.counts, depth)
+        blockwise = depends_on_cuts(call.numbers)
+        schedule = _schedule(call.what, name, group, call.elements, chunk, root, call.counts, depth, blockwise)
         return SchedulePlan(schedule, comm, op, transport, in_flight)
 
     def _leaders(self, call: Call, name: str, chunk_bytes: int, op: Operation | None) -> Plan:
@@ -286,14 +287,20 @@ def _unable(name: str, call: Call) -> str:
 
 @lru_cache(maxsize=16)
 def _schedule(
-    what: str, name: str, group: Group, elements: int, chunk: int, root: int, counts: tuple[int, ...], depth: int
+    what: str,
+    name: str,
+    group: Group,
+    elements: int,
+    chunk: int,
+    root: int,
+    counts: tuple[int, ...],
+    depth: int,
+    blockwise: bool,
 ) -> Schedule:
     """Return the schedule over a group; plans of equal calls, such as those of buckets of one length, share one."""
     order = order_for(name, group, root)
-    counted = counts or None
-    return make_schedule(
-        what, name, group.size, elements, chunk=chunk, root=root, order=order, depth=depth, counts=counted
-    )
+    how = {"order": order, "depth": depth, "counts": counts or None, "blockwise": blockwise}
+    return make_schedule(what, name, group.size, elements, chunk=chunk, root=root, **how)  # type: ignore[arg-type]
 
 
 def split(comm: MPI.Intracomm, color: int, key: int = 0) -> MPI.Intracomm:

@@ -43,6 +43,7 @@ def make_schedule(
     order: Sequence[int] | None = None,
     depth: int = DEPTH,
     counts: Sequence[int] | None = None,
+    blockwise: bool = False,
 ) -> Schedule:
     """Return the schedule of `op`, the name of a verb such as "reduce", over `size` ranks.
 
@@ -53,6 +54,7 @@ def make_schedule(
     - `order`: the ranks by virtual rank, the root first (`Group.order`, `Group.round_robin`); a circle by default.
     - `depth`: chunks of scratch for each child, at least 2.
     - `counts`: the lengths of the ranks' blocks; nearly equal by default. Only reduce_scatter and allgather have any.
+    - `blockwise`: no message has sums of several blocks, so that all ranks get and pass on a sum in the same piece.
 
     Raise AlgorithmError for an unknown name and for impossible numbers.
     """
@@ -60,7 +62,8 @@ def make_schedule(
     bounds = _bounds(scheduled(op).name, size, elements, counts)
     order = _numbering(op, size, root, order)
     found = find(algorithm, op)
-    steps = found.steps(op, algorithm, StepInputs(order, _inverse(order), elements, chunk, depth, bounds), chain_size)
+    inputs = StepInputs(order, _inverse(order), elements, chunk, depth, bounds, blockwise)
+    steps = found.steps(op, algorithm, inputs, chain_size)
     name = algorithm if chain_size is None else f"{algorithm}, chain size {chain_size}"
     return Schedule(op, name, size, elements, chunk, root, depth, found.slot_elements(chunk, elements), bounds, steps)
 

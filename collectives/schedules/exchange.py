@@ -28,7 +28,7 @@ SUM, SHARE = 0, 1  # the halves, and their messages' tags: data to be added, and
 class ExchangeSteps(ABC):
     """The steps of all ranks of an exchange. `order` maps virtual ranks to ranks, `virtual` maps ranks back.
 
-    `bounds` says where the ranks' blocks begin, `halves` which halves there are.
+    `bounds` says where the ranks' blocks begin, `halves` which halves there are. The other fields are StepInputs'.
     """
 
     order: Sequence[int]
@@ -37,6 +37,7 @@ class ExchangeSteps(ABC):
     chunk: int
     depth: int
     bounds: Sequence[int]
+    blockwise: bool
     halves: tuple[int, ...]
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -126,7 +126,8 @@ class HalvingSteps(ExchangeSteps):
         """Return the steps of `rank`."""
         v, writer = self.virtual[rank], StepWriter(self.depth)
         several = min(MOST_PARTS, self.elements // self.chunk)
-        rounds = list(halving(v, self.size, max(FEW_PARTS if self.elements >= LONG else 1, several)))
+        parts = 1 if self.blockwise else max(FEW_PARTS if self.elements >= LONG else 1, several)
+        rounds = list(halving(v, self.size, parts))
         whole = part = OWN  # where its data of its last group's blocks are, and those of its next, smaller group's
         for round in rounds if SUM in self.halves else ():
             whole = part if round.divides else whole
@@ -175,11 +176,11 @@ class HalvingSteps(ExchangeSteps):
         With both halves any rank may have any block: those of consecutive virtual ranks then lie side by side.
         """
         if len(self.halves) > 1:
-            bounds = even_bounds(self.elements, self.size)
-            return [(bounds[blocks[0]], bounds[blocks[1]])]
+            bounds = even_bounds(self.elements, self.size)[blocks[0] : blocks[1] + 1]
+            return [*pairwise(bounds)] if self.blockwise else [(bounds[0], bounds[-1])]
         found: list[Slice] = []
         for start, stop in sorted(block_of(self.order[v], self.bounds) for v in range(*blocks)):
-            if found and found[-1][1] == start:
+            if found and found[-1][1] == start and not self.blockwise:
                 found[-1] = found[-1][0], stop
             elif start < stop:
                 found.append((start, stop))

@@ -29,6 +29,7 @@ class StepInputs(NamedTuple):
 
     `order` maps virtual ranks to ranks, `virtual` maps ranks back. `elements` is the vectors' length, `chunk` the most
     elements in a message, `depth` the chunks of scratch for each child. `bounds` says where the ranks' blocks begin.
+    `blockwise`: no message has sums of several blocks.
     """
 
     order: Sequence[int]
@@ -37,6 +38,7 @@ class StepInputs(NamedTuple):
     chunk: int
     depth: int
     bounds: Sequence[int]
+    blockwise: bool = False
 
     @property
     def whole(self) -> tuple[Sequence[int], Sequence[int], int, int, int]:

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from collectives.check import check
 from collectives.group import Group
 from collectives.model.clusters import TAIHULIGHT, Cluster
 from collectives.schedules.algorithms import make_schedule, order_for
+from collectives.schedules.exchange import SHARE
 from collectives.schedules.halving import blocks_of_rounds, cost, halving
 from collectives.schedules.registry import find
 from collectives.schedules.schedule import StepKind
@@ -45,6 +47,17 @@ def test_halving_over_any_number_of_ranks_takes_about_as_long_as_over_the_next_p
 def test_halving_sends_several_pieces_before_it_waits_for_one() -> None:
     steps = make_schedule("allreduce", "halving", 2, 64, chunk=1, depth=16).rank(0)
     assert [step.kind for step in steps[:9]] == [*[StepKind.SEND] * 8, StepKind.RECV_ADD]
+
+
+@pytest.mark.parametrize("what", ["allreduce", "allgather"])
+@pytest.mark.parametrize("size", [2, 5, 6, 7, 8, 11])
+def test_blockwise_all_ranks_get_and_pass_on_a_sum_in_the_same_piece(size: int, what: str) -> None:
+    elements, pieces = 3 * size + 1, set()
+    schedule = make_schedule(what, "halving", size, elements, chunk=2, blockwise=True)
+    check(schedule)
+    for rank in range(size):
+        pieces |= {(step.start, step.stop) for step in schedule.rank(rank) if step.tag == SHARE}
+    assert sum(stop - start for start, stop in pieces) == elements
 
 
 def test_ranks_are_numbered_from_the_supernodes_in_turn() -> None:

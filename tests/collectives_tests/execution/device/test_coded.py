@@ -81,6 +81,18 @@ def test_devices_give_the_bits_that_hosts_give(
     over_ranks(RANKS, work)
 
 
+@pytest.mark.parametrize("size", [5, 7])
+@pytest.mark.parametrize("algorithm", ["halving", "ring", "two-tree"])
+@pytest.mark.parametrize("unit", [1.0, 2e-43])
+def test_all_ranks_have_the_same_sums_however_often_these_are_passed_on(size: int, algorithm: str, unit: float) -> None:
+    def work(comm: Communicator, device: FakeDevice) -> bytes:
+        values = row(comm.rank) * np.float32(unit)
+        comm.plan("allreduce", values, algorithm=algorithm, chunk_bytes=512, numbers="int8").run()
+        return values.tobytes()
+
+    assert len({*over_ranks(size, work, size)}) == 1
+
+
 @pytest.mark.parametrize("op", ["max", "mean"])
 def test_every_operation_joins_what_is_decoded(op: str) -> None:
     def work(comm: Communicator, device: FakeDevice) -> None:
