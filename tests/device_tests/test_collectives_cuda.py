@@ -13,7 +13,7 @@ from collectives import Communicator
 from collectives.execution.device import aware
 from collectives.execution.operations import OPERATIONS, TYPES
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks]
 COMM = MPI.COMM_WORLD
 TREES = ["chain", "binomial", "flat", "two-tree", "cb-2", "cc-2"]
 ALGORITHMS = {"reduce": TREES, "bcast": TREES, "allreduce": [*TREES, "ring", "halving"]}

@@ -15,7 +15,7 @@ from scaffe.monitor.watching import Watching
 from scaffe.parallel.run import Run
 from scaffe.parallel.world import World
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks]
 COMM = MPI.COMM_WORLD
 RUNS = [Run("SC-OBR"), Run(), Run("SC-OB"), Run("SC-OBR", "allreduce"), Run("SC-OBR", reduce="nccl")]
 RUNS = RUNS[:1] if MISSING else RUNS  # over stand-ins test_training_on_devices.py has the others

@@ -73,6 +73,7 @@ def test_every_algorithm_gives_each_rank_its_block(on_device, what, algorithm):
             compare_blocks(*given, algorithm=algorithm, chunk_bytes=100)
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("op", OPERATIONS)
 @pytest.mark.parametrize("algorithm", ["mpi", "slices", "cb-2"])

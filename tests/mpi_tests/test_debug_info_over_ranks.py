@@ -25,7 +25,7 @@ RUNS = [
     Run("SC-OB", owners="slices", reduce="ring", bucket_bytes="2K"),
     Run("SC-OB", "allreduce", reduce="ring", bucket_bytes="2K"),
 ]
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks]
 
 
 @pytest.fixture(scope="module")

@@ -99,6 +99,7 @@ def test_all_ranks_are_told_before_the_next_update(make, way, fields):
     assert solver.iter == 2
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("way", ["both, by a helper", "every rank updates"])
 def test_all_ranks_are_told_by_devices(make, way):
     solver = make(way, on_device=True)

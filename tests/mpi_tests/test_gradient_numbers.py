@@ -81,6 +81,7 @@ def resumed(folder, path, run, iterations=2, comm=COMM, **fields):
     return found
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("workflow", ["SC-B", "SC-OBR"])
 def test_a_run_goes_on_to_the_bit_with_what_rounding_has_lost(folder, workflow, form):
@@ -112,6 +113,7 @@ def test_two_snapshots_in_a_row_have_the_same(folder):
     assert found[0].any() and np.array_equal(*found)
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize(("form", "instances"), [*((form, "1") for form in FORMS), ("root", "2"), ("slices", "2")])
 def test_another_form_adds_what_was_lost_to_its_first_gradients(folder, form, instances):
     """Without momentum an update is the rate times the sum: of the gradients alone, or of them and what was lost."""

@@ -15,7 +15,7 @@ from scaffe.parallel.world import World
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
-pytestmark = [pytest.mark.mpi(min_size=2)]
+pytestmark = [pytest.mark.mpi(min_size=2), pytest.mark.two_ranks]
 IGNORING = "loss_param { ignore_label: 3 normalization: VALID }"
 COUNTING = f"""
 layer {{

@@ -19,7 +19,7 @@ from scaffe.training import measured
 from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
-pytestmark = [pytest.mark.mpi(min_size=2)]
+pytestmark = [pytest.mark.mpi(min_size=2), pytest.mark.two_ranks]
 ITERATIONS, EVERY = 7, 3
 OF_RANKS = "speed/", "reading/", "ranks/", "communication/"
 WAYS = {

@@ -7,7 +7,7 @@ from mpi4py import MPI
 from collectives import ArgumentError
 from collectives.execution.operations import KNOWN
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks]
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size
 

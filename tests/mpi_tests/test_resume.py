@@ -14,7 +14,7 @@ from scaffe.training.solver import Solver
 COMM = MPI.COMM_WORLD
 TRAINED = {"dropout": True, "transform": "crop_size: 24 mirror: true", "batch": 12}
 TESTS = {"test_iter": [3], "test_interval": 5}
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ RUNS = [
     Run(name, sync, reduce="ring" if sync == "allreduce" else "chain", bucket_bytes="2K")
     for name, sync in product(registered(), SYNCS)
 ]
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.two_ranks]
 
 
 @pytest.fixture(scope="module")

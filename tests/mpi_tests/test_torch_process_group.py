@@ -59,6 +59,7 @@ def test_barriers() -> None:
     collectives.torch.monitored_barrier(timeout=timedelta(seconds=30))
 
 
+@pytest.mark.two_ranks
 def test_the_functional_forms_of_traced_programs() -> None:
     funcol = __import__("torch.distributed._functional_collectives", fromlist=["x"])
     given, group = brought(rank(), 4 * size(), torch.float32), dist.group.WORLD

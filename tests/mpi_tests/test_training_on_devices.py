@@ -72,6 +72,7 @@ RULES = ["SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam", "LARS"]
 OWNED = [*((rule, "slices", -1) for rule in RULES), *((rule, "slices", 0.05) for rule in ("SGD", "LARS"))]
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize(("rule", "owners", "limit"), [*OWNED, ("Adam", "spread", -1), ("LARS", "spread", 0.05)])
 def test_each_rule_updates_by_its_kernel_what_its_rank_owns(folder, monkeypatch, rule, owners, limit):
     monkeypatch.setattr(RawModule, "folder", folder)  # each kernel compiled once
@@ -125,6 +126,7 @@ def test_devices_are_given_what_one_reader_or_their_own_read(folder, drive):
     np.testing.assert_array_equal(trained_by("single"), trained_by("parallel"))
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("way", ["one message", "by a helper", "every rank updates", "slices"])
 def test_runs_that_devices_record_between_messages_reach_the_same_parameters(folder, monkeypatch, way):
     monkeypatch.setattr(RawModule, "folder", folder)  # each kernel compiled once

@@ -7,7 +7,7 @@ from mpi4py import MPI
 from collectives import Communicator, Group, tune, tuning
 from collectives.execution.device import aware, cuda
 
-pytestmark = pytest.mark.mpi(min_size=2)
+pytestmark = [pytest.mark.mpi(min_size=2), pytest.mark.two_ranks]
 COMM = MPI.COMM_WORLD
 ROOT = COMM.rank == 0
 QUICK = ["-m", "4K:64K", "--seconds", "0.2", "--chunk-bytes", "16K"]

@@ -168,6 +168,7 @@ def test_allreduce_keeps_all_ranks_alike(folder, sc_b, workflow, reduce):
         assert_same_bits(ours, sc_b(reduce))
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize(
     "fields",
     [
