@@ -15,28 +15,18 @@ import faults  # noqa: E402
 from fault_jobs import Part, followed  # noqa: E402
 
 SECONDS = 180  # of a job: on a shared machine ranks take turns
-# Drawn once, of 3 ranks, so that few undisturbed runs serve all; a seed draws others when the matrix grows.
+# Of 3 ranks, so that few undisturbed runs serve all; what other files of jobs_tests break at other moments is left out.
 CELLS = [
     "kill,summary,root,SC-OBR-helper,3,3,async,shrink",
-    "raise,reading,two,allreduce,3,2,async,stop",
     "kill,restore,two,allreduce,3,-1,waiting,shrink",
     "stop,close,another,allreduce,3,3,async,spare",
     "stop,revoke,root,SC-OBR-helper,3,2,waiting,shrink",
-    "raise,share,root,allreduce,3,2,waiting,spare",
-    "kill,forward,in-turn,allreduce,3,2,async,shrink",
-    "kill,snapshot,two,SC-OBR-helper,3,2,waiting,spare",
     "kill,test,two,allreduce,3,2,async,stop",
     "exit,free,root,allreduce,3,3,async,shrink",
     "stop,set-up,two,SC-OBR-helper,3,-1,async,mirror",
-    "stop,restore,another,allreduce,3,-1,waiting,spare",
-    "raise,set-up,root,SC-OBR-helper,3,-1,waiting,mirror",
-    "raise,summary,root,allreduce,3,3,async,shrink",
-    "raise,restore,root,SC-OBR-helper,3,-1,async,stop",
-    "exit,restore,two,allreduce,3,-1,async,stop",
     "stop,weights-written,root,SC-OBR-helper,3,2,waiting,spare",
     "kill,watched-set-up,two,SC-OBR-helper,3,-1,async,stop",
     "raise,last-records,root,SC-OBR-helper,3,3,waiting,spare",
-    "raise,update,two,allreduce,3,2,async,stop",
     "exit,forward,another,allreduce,3,2,async,shrink",
     "kill,process,0+1,SC-B,3,-1,waiting,shrink",
 ]

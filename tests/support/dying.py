@@ -9,14 +9,11 @@ follow (is killed then), alarm (a loss is reported, but there is none), decay (a
 (--instances auto has four cores in two domains to try), or at World.take_gpu gpu (from the start the rank computes on a
 stand-in for a GPU) or gpus (and of these each two are a node, as far as collectives know).
 
-    python dying.py "" stages "4,0,5 3,5,9" FLAG ...
-
-trains 4 ranks to iteration 5, and 3 from there to 9, by the file solver.prototxt with max_iter: END.
-
     python dying.py "" asked
 
-trains so for each line of its standard input, a list in JSON of a folder, stages and flags; answers when it is done.
-An empty line ends it: mpirun passes no end of a file on.
+trains for each line of its standard input, a list in JSON of a folder, stages and flags; answers when it is done. By
+the stages "4,0,5 3,5,9" 4 ranks train to iteration 5, and 3 from there to 9, by the file solver.prototxt with
+max_iter: END. An empty line ends it: mpirun passes no end of a file on.
 """
 
 from __future__ import annotations
@@ -182,8 +179,7 @@ def main(moments: str, *command: str) -> int:
         rank, what, count, *how = moment.split()
         if rank in ("*", str(launcher_rank())):
             set_trap(what, int(count), *(how or ["kill"]))
-    ways = {"stages": train_in_stages, "asked": train_as_asked}
-    return ways[command[0]](*command[1:]) if command[0] in ways else cli.main(command)
+    return train_as_asked() if command[0] == "asked" else cli.main(command)
 
 
 def train_as_asked() -> int:

@@ -36,19 +36,22 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: 
 
 
 class Undisturbed:
-    """Four ranks that train in stages, each time they are asked to: most of such a training's time is the start."""
+    """Four ranks that train in stages, each time they are asked to: most of such a training's time is the start.
+
+    Four more for each text of moments: they have stand-ins for GPUs, or callbacks.
+    """
 
     def __init__(self, mpirun, folder: Path):
         self.mpirun, self.log = mpirun, folder / "log"
-        self.process: subprocess.Popen[str] | None = None
+        self.processes: dict[str, subprocess.Popen[str]] = {}
 
-    def train(self, folder: Path, stages: str, *flags: object) -> None:
+    def train(self, folder: Path, stages: str, *flags: object, moments: str = "") -> None:
         """Train by the solver file in a folder."""
-        if self.process is None:
-            command = sys.executable, "-m", "mpi4py", DYING, "", "asked"
-            with self.log.open("w") as log:
-                self.process = self.mpirun.start(RANKS, *command, stdin=subprocess.PIPE, stderr=log)
-        process = self.process
+        if moments not in self.processes:
+            command = sys.executable, "-m", "mpi4py", DYING, moments, "asked"
+            with self.log.open("a") as log:
+                self.processes[moments] = self.mpirun.start(RANKS, *command, stdin=subprocess.PIPE, stderr=log)
+        process = self.processes[moments]
         print(json.dumps([str(folder), stages, *map(str, flags)]), file=process.stdin, flush=True)
         patient(lambda seconds: bool(select([process.stdout], [], [], seconds)[0]), SECONDS) or process.terminate()
         if process.stdout.readline() != "done\n":
@@ -57,9 +60,8 @@ class Undisturbed:
 
     def close(self) -> None:
         """End the ranks."""
-        if process := self.process:
-            self.process = None
-            process.communicate("\n")
+        while self.processes:
+            self.processes.popitem()[1].communicate("\n")
 
 
 class Runs:
@@ -92,12 +94,7 @@ class Runs:
     def stages(self, stages: str, *flags: object, moments: str = "", **fields):
         """Return the last weights and state of a run in stages: "4,0,5 3,5,9" of 4 ranks to iteration 5, then 3."""
         folder = self.write("stages", "END", fields)
-        if not moments:
-            self.undisturbed.train(folder, stages, *flags)
-            return files(folder)
-        command = sys.executable, "-m", "mpi4py", DYING, moments, "stages", stages
-        result = self.mpirun(max(int(one[0]) for one in stages.split()), *command, *flags, cwd=folder, timeout=SECONDS)
-        assert result.returncode == 0, result.stderr
+        self.undisturbed.train(folder, stages, *flags, moments=moments)
         return files(folder)
 
 
