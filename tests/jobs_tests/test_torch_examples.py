@@ -1,4 +1,4 @@
-"""The programs of docs/torch.md run on 2 and 3 ranks, outside the checkout."""
+"""The programs of docs/torch.md run, outside the checkout."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ def test_ranks_go_on_without_one_that_has_died(tolerant_mpirun, tmp_path: Path) 
     assert done.stdout.count("6 iterations, 2 ranks at the end") == 2, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_the_programs_of_the_page_run(mpirun, tmp_path: Path, ranks: int) -> None:
+def test_the_programs_of_the_page_run(mpirun, tmp_path: Path) -> None:
     """One after the other in the same ranks: PyTorch takes longer to import than they to run."""
     for number, program in enumerate(PROGRAMS):
         assert len(program.splitlines()) <= LONGEST
         (tmp_path / f"program{number}.py").write_text(program)
-    done = mpirun(ranks, sys.executable, "-c", EACH, str(len(PROGRAMS)), timeout=400, cwd=tmp_path)
+    done = mpirun(2, sys.executable, "-c", EACH, str(len(PROGRAMS)), timeout=400, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("all have run") == ranks
+    assert done.stdout.count("all have run") == 2
