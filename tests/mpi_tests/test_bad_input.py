@@ -26,8 +26,16 @@ from scaffe.cli import main
 from scaffe.parallel.world import World
 
 COMM = MPI.COMM_WORLD
+
+
+def words(row: wrong_inputs.Wrong) -> list[str]:
+    """Return a row's command line."""
+    return row.command.split() if isinstance(row.command, str) else row.command
+
+
 ROWS = wrong_inputs.table()
-ONE = [row for row in ROWS if not row.over_ranks]
+FIRST = {words(row)[0]: row.name for row in reversed(ROWS) if not row.over_ranks}  # of each command
+ONE = [row for row in ROWS if row.alone or row.name in FIRST.values()]  # of the others two ranks tell as much
 TOGETHER = [row for row in ROWS if not row.alone][: None if COMM.size < 3 else 1]  # two ranks tell as much as three
 ALONE = [row for row in ROWS if row.alone]
 
@@ -107,9 +115,8 @@ def refuse(row, base, factory, capsys, monkeypatch) -> None:
     COMM.Barrier()
     monkeypatch.chdir(folder)
     capsys.readouterr()
-    words = row.command.split() if isinstance(row.command, str) else row.command
     try:
-        code = main(words)
+        code = main(words(row))
     except SystemExit as end:
         code = end.code
     out, err = capsys.readouterr()
@@ -119,7 +126,7 @@ def refuse(row, base, factory, capsys, monkeypatch) -> None:
     lines = [line for _, told, _ in ends for line in told]
     assert len(lines) == 1 and lines[0].startswith("scaffe: "), lines
     codes = [code for code, _, _ in ends]
-    others = {0, 2} if wrong_inputs.is_tool(words) else {2}
+    others = {0, 2} if wrong_inputs.is_tool(words(row)) else {2}
     assert codes[0] == 2 and len({*codes[1:]}) < 2 and others.issuperset(codes[1:]), err
     assert says(lines[0], row.said), lines[0]
     assert lines[0].isprintable() and not any(traced for _, _, traced in ends)
@@ -166,7 +173,7 @@ def test_a_record_that_one_rank_reads_ends_them_all(row, base, tmp_path, mpirun,
     monkeypatch.chdir(tmp_path / "it")
     row.make()
     before = files(tmp_path)
-    run = mpirun(2, sys.executable, "-m", "scaffe", *row.command.split(), cwd=tmp_path / "it")
+    run = mpirun(2, sys.executable, "-m", "scaffe", *words(row), cwd=tmp_path / "it")
     lines = [line for line in run.stderr.replace("\0", "").splitlines() if line.startswith("scaffe: ")]
     assert run.returncode != 0 and "Traceback" not in run.stderr
     assert len(lines) == 1 and says(lines[0], row.said), run.stderr
