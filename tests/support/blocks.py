@@ -14,7 +14,8 @@ FENCE = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # test_installed.py trains as the quickstart says; here commands do their work on a tenth of it.
 SHORTER = {
     "_iter_400.": "_iter_40.", "--ranks 160 --cluster cluster-a": "--ranks 16 --cluster cluster-a",
-    '"googlenet", 160': '"googlenet", 16', "solver.step(300)": "solver.step(30)",
+    '"googlenet", 160': '"googlenet", 16', "--net googlenet --ranks 100000": "--net lenet --ranks 100000",
+    'build("googlenet", 64)': 'build("lenet", 64)', "solver.step(300)": "solver.step(30)",
     "reduce -m 4:65536 --algorithm": "reduce -m 4:65536 -i 30 --algorithm",
 }  # fmt: skip
 

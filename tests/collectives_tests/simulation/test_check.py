@@ -44,7 +44,7 @@ def test_every_algorithm_is_right(
     check(make_schedule(*kind, size, sum(counts), chunk=chunk, depth=depth, counts=counts), in_flight, seed)
 
 
-@pytest.mark.parametrize("size", [*range(1, 20), 24, 31, 32, 33, 48, 63, 64])
+@pytest.mark.parametrize("size", [*range(1, 18), 24, 33])
 def test_exchanges_are_right_over_any_number_of_ranks(size: int) -> None:
     for op in ("allreduce", "reduce_scatter", "allgather"):
         for algorithm in ("ring", "halving") if size < 40 else ("halving",):

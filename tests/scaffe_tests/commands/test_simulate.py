@@ -48,7 +48,7 @@ def test_wrong_input_is_one_line(flags: str, error: str, capfd: pytest.CaptureFi
 
 
 def test_best_lists_the_ways_by_time(capsys: pytest.CaptureFixture[str]) -> None:
-    given = "simulate --net googlenet --ranks 100000 --cluster ndr --batch 64 --best"
+    given = "simulate --net lenet --ranks 100000 --cluster ndr --batch 64 --best"
     assert main(given.split()) == 0
     first, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split(":")[0] for row in rows[-3:]] == ["Rival"] * 3

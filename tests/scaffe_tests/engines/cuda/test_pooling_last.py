@@ -70,21 +70,21 @@ def test_windows_have_numpys_numbers(kernel, stride, pad, numbers, method):
             np.testing.assert_allclose(found, right, rtol=tolerance, atol=2 * tolerance)
 
 
-@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan])
 @pytest.mark.parametrize("numbers", ["bf16", "tf32"])
 @pytest.mark.parametrize(("kernel", "stride", "pad"), WINDOWS)
-def test_a_window_passes_what_is_no_number_on(kernel, stride, pad, numbers, value):
+def test_a_window_passes_what_is_no_number_on(kernel, stride, pad, numbers):
     """Also where padding lies in front; the gradient goes to a pixel of the window."""
     net = pooled_net(kernel, stride, pad, "MAX", numbers, (7, 6))
     xp, number = net.engine.gpu.xp, [one.type for one in net.layers].index("Pooling")
     net.forward()
-    x = np.full(net.blobs["a"].shape, value, np.float32)
-    x[0, 0] = 1
-    net.blobs["a"].values.home.load(xp.asarray(x))
-    net.forward_layer(number)
-    y = net.blobs["p"].data.copy()
-    np.testing.assert_array_equal(y[0, 0], 1)
-    np.testing.assert_array_equal(y[1], np.full(y[1].shape, value, np.float32))
-    net.blobs["p"].diff_values.home.load(xp.asarray(np.ones(y.shape, np.float32)))
-    net.backward_layer(number)
-    assert (net.blobs["a"].diff.sum(axis=(2, 3)) == np.prod(y.shape[2:])).all()
+    for value in (-np.inf, np.inf, np.nan):
+        x = np.full(net.blobs["a"].shape, value, np.float32)
+        x[0, 0] = 1
+        net.blobs["a"].values.home.load(xp.asarray(x))
+        net.forward_layer(number)
+        y = net.blobs["p"].data.copy()
+        np.testing.assert_array_equal(y[0, 0], 1)
+        np.testing.assert_array_equal(y[1], np.full(y[1].shape, value, np.float32))
+        net.blobs["p"].diff_values.home.load(xp.asarray(np.ones(y.shape, np.float32)))
+        net.backward_layer(number)
+        assert (net.blobs["a"].diff.sum(axis=(2, 3)) == np.prod(y.shape[2:])).all()
