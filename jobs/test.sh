@@ -31,8 +31,15 @@ run() {
   case $?,$chosen in 0,* | 5,[1-9]*) ;; *) failed=1 ;; esac # 5: pytest found no tests
 }
 
+if [ "$chosen" = 0 ]; then # two processes compile what all need
+  python -m pytest -q --collect-only tests/scaffe_tests >/dev/null &
+  python -m pytest -q --collect-only tests/[!s]*_tests >/dev/null
+  wait
+fi
 # On two cores too: half of the time tests wait, for what they have started. The longest files are among the first.
-run python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not mpi" "$@"
+# The ranks that they start leave the cores to each other: by default Open MPI's spin where there are no more than cores.
+run env OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_threads_pthreads_yield_strategy=nanosleep \
+  python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not mpi" "$@"
 if [ "$chosen" = 0 ]; then
   for isa in $(python tests/support/narrower_sets.py); do
     run env ONEDNN_MAX_CPU_ISA="$isa" python -m pytest -n 2 --dist loadfile \
