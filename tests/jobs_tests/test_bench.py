@@ -34,8 +34,12 @@ for path in sys.argv[1 + bool(torch):]:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
             sys.argv, sys.path[0] = [path, "--help"], os.path.dirname(path)
-            runpy.run_path(path, run_name="__main__")
-            os._exit(0)
+            try:
+                runpy.run_path(path, run_name="__main__")
+            except SystemExit as end:
+                print(end.code if isinstance(end.code, str) else "", file=sys.stderr)
+            sys.stdout.flush()
+            os._exit(0)  # PyTorch takes longer to end than to import
         os.waitpid(child, 0)
         file.seek(0)
         said[path] = file.read()
