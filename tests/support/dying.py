@@ -207,7 +207,7 @@ def await_all(comm: Any) -> None:
     """Return once all ranks have come here, and leave the cores to those that train."""
     request = comm.Ibarrier()
     while not request.Test():
-        time.sleep(0.01)
+        time.sleep(0.03)
 
 
 def train_in_stages(stages: str, *flags: str) -> int:
