@@ -92,7 +92,7 @@ class Mismatch:
             self._places = {}
             for rank in self._others():
                 self._send(self._number, rank, QUESTION)
-        self._answer()
+        self._answer(self._number)
         for rank, (number, place) in self._received(ANSWER):
             if number == self._number:
                 self._places[rank] = place
@@ -107,14 +107,14 @@ class Mismatch:
         """Answer the questions of others, if this rank has been in one known call since the last look. For a thread."""
         seen, self._seen = self._seen, self._calls.entered if self._calls.is_running else 0
         if seen and seen == self._seen:
-            self._answer()
+            self._answer(seen)
 
-    def _answer(self) -> None:
-        """Answer the questions about the calls that this rank has entered."""
+    def _answer(self, newest: int) -> None:
+        """Answer the questions about calls up to the newest one of which this thread knows where this rank is."""
         with self._answering:
             self._open.update(self._received(QUESTION))
             for rank, number in list(self._open.items()):
-                if number <= self._calls.entered:
+                if number <= newest:
                     del self._open[rank]
                     self._send((number, self._calls.place(number)), rank, ANSWER)
 

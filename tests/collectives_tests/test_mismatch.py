@@ -98,6 +98,19 @@ def test_questions_are_answered_in_a_call_that_lasts_and_no_sooner(mismatch):
     assert mismatch.comm.sent[1:] == [((6, HAS_LEFT), 2, ANSWER)]
 
 
+def test_no_question_is_answered_about_a_call_that_is_entered_meanwhile(mismatch, monkeypatch):
+    """Its plan is not known yet: to answer that this rank has left it would end the job."""
+
+    def received(tag: int) -> list[tuple[int, Any]]:
+        mismatch._calls.entered, mismatch._calls.is_running = 6, False
+        return [(1, 6)]
+
+    mismatch.look()
+    monkeypatch.setattr(mismatch, "_received", received)
+    mismatch.look()
+    assert not mismatch.comm.sent
+
+
 class Entered(Calls):
     """The calls of rank 0, which has entered the fifth, a known one, and agreed on the fourth."""
 
