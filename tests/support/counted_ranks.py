@@ -53,19 +53,20 @@ class Meetings:
     """Where the ranks of communicators bring what a collective needs."""
 
     def __init__(self) -> None:
-        self.changed, self.failed = threading.Condition(), False
+        self.changed, self.failed = threading.Condition(), False  # changed: by messages
         self.brought: defaultdict[Any, dict[int, Any]] = defaultdict(dict)
+        self.complete: defaultdict[Any, threading.Event] = defaultdict(threading.Event)  # to wake nobody else
 
     def meet(self, key: Any, rank: int, size: int, mine: Any) -> list[Any]:
         with self.changed:
-            found = self.brought[key]
+            found, complete = self.brought[key], self.complete[key]
             found[rank] = mine
-            if len(found) == size:
-                self.changed.notify_all()
-            if not self.changed.wait_for(lambda: len(found) == size or self.failed, 600):
-                raise RuntimeError(f"{key}: {size - len(found)} ranks do not come")
-            if self.failed and len(found) < size:
-                raise RuntimeError("another rank has failed")
+            if len(found) == size or self.failed:
+                complete.set()
+        if not complete.wait(600):
+            raise RuntimeError(f"{key}: {size - len(found)} ranks do not come")
+        if len(found) < size:
+            raise RuntimeError("another rank has failed")
         return [found[k] for k in sorted(found)]
 
     def post(self, key: Any, message: np.ndarray) -> None:
@@ -79,6 +80,8 @@ class Meetings:
         with self.changed:
             self.failed = True
             self.changed.notify_all()
+            for complete in self.complete.values():
+                complete.set()
 
 
 class CountedComm(MPI.Intracomm):
