@@ -57,10 +57,10 @@ class Communicator(VerbMethods, Revocable):
     The first call with a given operation, size, type, root and algorithm makes a plan. There the ranks check that they
     agree, and rank 0 chooses what "auto" does, as suits the memory of the arrays; a `dup` chooses again. Later calls
     run the plan and check nothing across ranks; `check=True` checks again. A rank whose later call is wrong, or new to
-    it, reaches others that are in a known call: all raise what is wrong, or where the calls differ, within 5 seconds,
-    and that call's results are worthless (`collectives.mismatch`). Where it can't reach them, a mistake ends the job
-    with one line after 10 seconds: others have left the call, or started more requests, arrays are on devices, or
-    MPI's thread level is below MPI_THREAD_MULTIPLE.
+    it, or without a plan as those of `objects`, reaches others that are in a known call: all raise what is wrong, or
+    where the calls differ, within 5 seconds, and that call's results are worthless (`collectives.mismatch`). Where it
+    can't reach them, a mistake ends the job with one line after 10 seconds: others have left the call, or started more
+    requests, arrays are on devices, or MPI's thread level is below MPI_THREAD_MULTIPLE.
 
     - `comm`: MPI communicator; it is duplicated.
     - `table`: rank 0's table for "auto"; the shipped one by default.
@@ -158,7 +158,7 @@ class Communicator(VerbMethods, Revocable):
         DisagreementError where the ranks of a node differ.
         """
         form, error = attempt(lambda: self._form(shape, dtype, device))
-        share(self.comm, error)
+        self._enter("empty", error)
         assert form is not None
         agree(self.node.comm, {"the shape": str(form[0]), "the type": str(form[1]), "the device": device})
         array: np.ndarray = (self.node.empty if device == "cpu" else self._device_for(device).zeros)(*form)
@@ -191,7 +191,7 @@ class Communicator(VerbMethods, Revocable):
         send such numbers.
         """
         check = attempt(lambda: check_question(what, nbytes, algorithm, numbers))
-        share(self.comm, check[1] or (attempt(lambda: self._device_for(device))[1] if device != "cpu" else None))
+        self._enter("explain", check[1] or (attempt(lambda: self._device_for(device))[1] if device != "cpu" else None))
         call, how = asked(what, nbytes, algorithm, device, numbers), ""
         memory = HOST if device == "cpu" else self.device_plans.memory
         choice = self._on_rank_0(lambda: self._choice(call, shared, memory))
@@ -265,11 +265,7 @@ class Communicator(VerbMethods, Revocable):
         if checked is not None and checked.call.verb.is_scheduled:
             error = attempt(lambda: check_algorithm(checked.call.what, checked.call.algorithm))[1]
         held = checked is not None and self._is_held(checked)
-        values = None if checked is None else {**checked.call.described(), "the call": "new"}
-        may_run, over = _named(what) if self._plans else "", self._mismatch.comm
-        given = error, held, self.entered, may_run, values, self._mismatch.reach if over else None
-        self._agreed = self.entered
-        shared = share(over or self.comm, *given)
+        shared = self._share(_named(what), error, held, {} if checked is None else checked.call.described())
         assert checked is not None
         call = checked.call
         if plan is None:
@@ -285,7 +281,21 @@ class Communicator(VerbMethods, Revocable):
 
         Where any rank passes an `error`, raise the first one on all.
         """
-        share(self.comm, error, values=values)
+        self._enter("agree", error, values=values)
+
+    def _enter(
+        self, what: str, error: CollectiveError | None, holds: bool = True, values: Mapping[str, str] | None = None
+    ) -> bool:
+        """Enter a call that has no plan; return and raise as `agreement.share` does. Collective."""
+        self.entered += 1
+        return self._share(what, error, holds, {"the operation": what} | dict(values or {}))
+
+    def _share(self, what: str, error: CollectiveError | None, holds: bool, values: Mapping[str, str]) -> bool:
+        """Return and raise as `agreement.share` does, in a new call; reach ranks in a known one. Collective."""
+        may_run, over = what if self._plans else "", self._mismatch.comm
+        self._agreed = self.entered
+        given = error, holds, self.entered, may_run, {**values, "the call": "new"}
+        return share(over or self.comm, *given, self._mismatch.reach if over else None)
 
     @in_order
     def forget(self) -> None:
@@ -299,7 +309,7 @@ class Communicator(VerbMethods, Revocable):
     def has_room(self, nbytes: int) -> bool:
         """Return whether each node has shared memory for `nbytes` a rank, as far as it reports. Collective."""
         enough, error = attempt(lambda: self.size == 1 or window.room() > 1.1 * nbytes * self.node.size)
-        return share(self.comm, error, bool(enough))
+        return self._enter("has_room", error, bool(enough))
 
     @in_order
     def give_back(self, *arrays: np.ndarray) -> None:
@@ -307,7 +317,7 @@ class Communicator(VerbMethods, Revocable):
 
         The arrays must not be used afterwards. Raise ArgumentError, on all ranks, for an array from elsewhere.
         """
-        share(self.comm, attempt(lambda: [self.node.window_of(one) for one in arrays if not on_device(one)])[1])
+        self._enter("give_back", attempt(lambda: [self.node.window_of(one) for one in arrays if not on_device(one)])[1])
         self.forget()
         for array in arrays:
             if not on_device(array):

@@ -52,6 +52,27 @@ def test_all_ranks_raise_it_and_go_on(comm, other, algorithm):
     assert (given["send"] == sum(range(comm.size))).all()
 
 
+WITHOUT_A_PLAN = {
+    "objects.allgather": lambda comm: comm.objects.allgather(1),
+    "empty": lambda comm: comm.empty(3),
+    "agree": lambda comm: comm.agree({}),
+    "explain": lambda comm: comm.explain("reduce", 8),
+    "give_back": lambda comm: comm.give_back(),
+    "has_room": lambda comm: comm.has_room(1),
+}
+
+
+@pytest.mark.parametrize("other", WITHOUT_A_PLAN)
+def test_calls_without_a_plan_reach_the_others_too(comm, other):
+    for _ in range(2):
+        comm.allreduce(given := np.ones(8, np.float32))
+    with pytest.raises(DisagreementError, match=f"the operation: rank 0 has 'allreduce sum', rank .* has '{other}'"):
+        WITHOUT_A_PLAN[other](comm) if comm.rank == ODD else comm.allreduce(given)
+    WITHOUT_A_PLAN[other](comm)
+    comm.allreduce(given := np.ones(8, np.float32))
+    assert (given == comm.size).all()
+
+
 @pytest.mark.parametrize("algorithm", ["mpi", "ring", "slices"])
 @pytest.mark.parametrize("other", ["a list", "length", "check"])
 def test_a_request_raises_it_at_its_wait(comm, other, algorithm):
