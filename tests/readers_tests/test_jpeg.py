@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import platform
 
 import numpy as np
 import pytest
@@ -112,3 +113,24 @@ def test_files_that_end_early_are_bad_records(length):
 def test_pixels_begin_where_the_decoder_writes_into_the_cache(size):
     pixels = decode_jpeg(written(size=size))
     assert pixels.__array_interface__["data"][0] % 32 == 16
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc may give other memory")
+def test_pillows_decoder_gets_memory_for_rows_that_begins_where_it_writes_into_the_cache(monkeypatch):
+    monkeypatch.setattr(readers_jpeg, "simplejpeg", None)
+    monkeypatch.setattr(readers_jpeg, "_rows", readers_jpeg._Rows())
+    widths, begin_there = (256, 333, 375, 500, 1000), 0
+    for width in widths:
+        content = written(size=(width, 5))
+        for _ in range(20):
+            assert decode_jpeg(content) is not None
+            row = np.zeros(4 * width, np.uint8)  # by calloc, as Pillow's decoder has it
+            begin_there += row.__array_interface__["data"][0] % 32 == 16
+    assert begin_there >= 80  # of 100: a heap can have free memory of one width elsewhere
+
+
+def test_a_thread_keeps_memory_for_some_widths_alone():
+    rows = readers_jpeg._Rows()
+    for width in range(readers_jpeg.WIDEST + 1, 0, -200):
+        rows.keep(width)
+    assert [*rows._kept] == [*range(readers_jpeg.WIDEST - 199, 0, -200)][: readers_jpeg.WIDTHS]
