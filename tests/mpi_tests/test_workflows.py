@@ -40,6 +40,9 @@ WAYS = {
     "SC-OBR, one message": {"workflow": "SC-OBR", "bucket_bytes": "inf"},
     "SC-OBR, pieces of layers": {"workflow": "SC-OBR", "bucket_bytes": "1000"},
 }
+# Buckets and drivers are a rank's own: where there are more ranks for the sake of trees, a way for each workflow's.
+MORE = "SC-OB, helper", "SC-OBR, hook", "SC-OBR, tried"
+OVER_TREES = [WAYS[name] for name in (WAYS if COMM.size < 4 else MORE)]
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +101,7 @@ def assert_ranks_alike(ours):
 @pytest.mark.parametrize("reduce", ONE_ORDER)
 def test_every_workflow_gives_the_bits_of_sc_b(folder, sc_b, reduce):
     expected = sc_b(reduce)
-    for way in WAYS.values():
+    for way in OVER_TREES:
         if reduce != "mpi":
             assert_same_bits(train(folder, {**way, "reduce": reduce}), expected)
         else:
