@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collectives.execution.maker import Call
 
 CallArguments = tuple[Any, ...]  # what, op, root, algorithm, chain_size, chunk_bytes, check, counts
-CHECK = 6  # its place
+CHECK, COUNTS = 6, 7  # places
 MOST_CALLS = 1000  # calls whose plans are cached
 
 
@@ -51,24 +51,37 @@ class Calls(ABC):
     def _find(self, given: tuple[Any, ...]) -> tuple[Plan, Checked]:
         """Return the plan of a call, and the arrays to bind it to. Collective where the call is new."""
 
-    def _call(self, send: Any, recv: Any, how: CallArguments) -> None:
-        """Run the plan of a call. The same arrays find it in the cache: short messages feel every step here."""
+    def _call(
+        self,
+        send: Any,
+        recv: Any,
+        what: str,
+        op: Any,
+        root: Any,
+        algorithm: Any,
+        chain_size: Any,
+        chunk_bytes: Any,
+        check: Any,
+        counts: Any,
+    ) -> None:
+        """Run the plan of a call. The newest one's arguments are known at once: short messages feel every step here."""
         if self._line.plans:
             self._line.finish()
         self.entered += 1
         known = self._newest
-        try:
-            is_newest = known.send is send and known.recv is recv and known.how == how
-        except Exception:  # an argument that can't be compared
-            is_newest = False
-        if not is_newest:
-            known = self._known(how, send, recv)
-            self._newest = known if known.lasts and how[CHECK] is False else NO_CALL
+        s, r, w, o, t, a, z, b, c, n = known.given
+        if not (
+            (s is send and r is recv and w is what and o is op and t is root)
+            and (a is algorithm and z is chain_size and b is chunk_bytes and c is check and n is counts)
+        ):
+            known = self._known((what, op, root, algorithm, chain_size, chunk_bytes, check, counts), send, recv)
+            self._newest = known if known.lasts and check is False else NO_CALL
+        run = known.run
         self._running = known
         try:
-            known.run()
+            run()
         except DeviceFault as error:
-            raise error.located(f"{how[0]} of {known.bound_send.nbytes} bytes") from None
+            raise error.located(f"{what} of {known.bound_send.nbytes} bytes") from None
         except Exception as error:
             raise as_rank_lost(error, self.comm)  # noqa: B904  the same error, or what it means
         finally:
@@ -93,6 +106,8 @@ class Calls(ABC):
 
     def _known(self, how: CallArguments, send: Any, recv: Any) -> CachedCall:
         """Return a call made before, or find the plan of a new one."""
+        if isinstance(how[COUNTS], list):  # which the caller may change later
+            how = (*how[:COUNTS], tuple(how[COUNTS]))
         key = (*how, id(send), id(recv))
         try:
             known = self._last.get(key)
@@ -197,15 +212,14 @@ def _has_no_hash(key: tuple[Any, ...]) -> bool:
 class CachedCall:
     """A call made before: its plan, its arrays as given, how they are used, and the arrays to bind the plan to.
 
-    `run` does it. `lasts`: the given objects always have the same memory.
+    `run` does it. `lasts`: the given objects always have the same memory, and say the same.
     """
 
-    __slots__ = "bound_recv", "bound_send", "how", "lasts", "plan", "recv", "run", "send"
+    __slots__ = "bound_recv", "bound_send", "given", "lasts", "plan", "run"
 
     def __init__(self, plan: Plan, send: Any, recv: Any, how: CallArguments, bound_send: Any, bound_recv: Any):
-        self.plan, self.send, self.recv, self.how = plan, send, recv, how
-        self.bound_send, self.bound_recv = bound_send, bound_recv
-        self.lasts = _is_lasting(send) and _is_lasting(recv)
+        self.plan, self.given, self.bound_send, self.bound_recv = plan, (send, recv, *how), bound_send, bound_recv
+        self.lasts = _is_lasting(send) and _is_lasting(recv) and isinstance(how[COUNTS], tuple | None)
         self.run = plan.call_over(bound_send, bound_recv) or partial(_run, plan, bound_send, bound_recv)
 
 
@@ -216,4 +230,4 @@ def _run(plan: Plan, send: Any, recv: Any) -> None:
     plan.run()
 
 
-NO_CALL = CachedCall(Plan(), object(), None, (), None, None)
+NO_CALL = CachedCall(Plan(), object(), None, (None,) * 8, None, None)

@@ -49,7 +49,7 @@ class VerbMethods(Calls):
         Other ranks need no `recv`; theirs is not written. `send` has the same size and type on all ranks: integers,
         floats, complex or bool, as the operation takes them. Floats of 16 bits are joined in float32.
         """
-        self._call(send, recv, ("reduce", op, root, algorithm, chain_size, chunk_bytes, check, None))
+        self._call(send, recv, "reduce", op, root, algorithm, chain_size, chunk_bytes, check, None)
 
     def ireduce(
         self,
@@ -76,7 +76,7 @@ class VerbMethods(Calls):
         check: bool = False,
     ) -> None:
         """Reduce the ranks' `send` into every rank's `recv`; see `reduce`."""
-        self._call(send, recv, ("allreduce", op, 0, algorithm, chain_size, chunk_bytes, check, None))
+        self._call(send, recv, "allreduce", op, 0, algorithm, chain_size, chunk_bytes, check, None)
 
     def iallreduce(
         self,
@@ -101,7 +101,7 @@ class VerbMethods(Calls):
         check: bool = False,
     ) -> None:
         """Copy the root's `array`, of any type of fixed size, into the other ranks'."""
-        self._call(array, None, ("bcast", "", root, algorithm, chain_size, chunk_bytes, check, None))
+        self._call(array, None, "bcast", "", root, algorithm, chain_size, chunk_bytes, check, None)
 
     def ibcast(
         self,
@@ -130,7 +130,7 @@ class VerbMethods(Calls):
 
         Without `recv` the block lies in its place in `send`, whose other elements are undefined afterwards.
         """
-        self._call(send, recv, ("reduce_scatter", op, 0, algorithm, chain_size, chunk_bytes, check, counts))
+        self._call(send, recv, "reduce_scatter", op, 0, algorithm, chain_size, chunk_bytes, check, counts)
 
     def ireduce_scatter(
         self,
@@ -160,7 +160,7 @@ class VerbMethods(Calls):
 
         With one array that is the whole vector, in which each rank's block lies in its place.
         """
-        self._call(send, recv, ("allgather", "", 0, algorithm, chain_size, chunk_bytes, check, counts))
+        self._call(send, recv, "allgather", "", 0, algorithm, chain_size, chunk_bytes, check, counts)
 
     def iallgather(
         self,
@@ -181,7 +181,7 @@ class VerbMethods(Calls):
         recv: Any = None,
     ) -> None:
         """Give block r of each rank's `send`, of P equal ones, to rank r, whose `recv` has them in the ranks' order."""
-        self._call(send, recv, ("alltoall", "", 0, "mpi", None, 0, False, None))
+        self._call(send, recv, "alltoall", "", 0, "mpi", None, 0, False, None)
 
     def ialltoall(
         self,
@@ -202,7 +202,7 @@ class VerbMethods(Calls):
 
         Without `counts` all blocks have the same length.
         """
-        self._call(send, recv, ("gather", "", root, "mpi", None, 0, False, counts))
+        self._call(send, recv, "gather", "", root, "mpi", None, 0, False, counts)
 
     def igather(
         self,
@@ -225,7 +225,7 @@ class VerbMethods(Calls):
 
         Without `counts` all blocks have the same length. Without `recv` the root's block stays where it is.
         """
-        self._call(send, recv, ("scatter", "", root, "mpi", None, 0, False, counts))
+        self._call(send, recv, "scatter", "", root, "mpi", None, 0, False, counts)
 
     def iscatter(
         self,
@@ -239,7 +239,7 @@ class VerbMethods(Calls):
 
     def barrier(self) -> None:
         """Return once all ranks have come."""
-        self._call(None, None, ("barrier", "", 0, "mpi", None, 0, False, None))
+        self._call(None, None, "barrier", "", 0, "mpi", None, 0, False, None)
 
     def ibarrier(self) -> Request:
         """Start `barrier`; return its request."""

@@ -60,7 +60,8 @@ class Case:
             self.send, self.recv = arrays_of(self.verb, self.comm.rank, self.comm.size, 0, buffers.send, buffers.recv)
         elif self.vector is buffers.recv:
             self.recv = buffers.recv
-        self.how: dict[str, Any] = {"algorithm": algorithm, "chunk_bytes": chunk_bytes or options.chunk_bytes}
+        how = {"algorithm": algorithm, "chunk_bytes": chunk_bytes or options.chunk_bytes}
+        self.how: dict[str, Any] = {name: how[name] for name in how if how[name] not in ("auto", 0)}  # words cost time
         self._run = self._bound(getattr(self.comm, what))
         self.device = self.comm.device_plans.device if on_device(self.send) else None
         if self.device is not None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from collectives import Communicator, calls
+from collectives import ArgumentError, Communicator, calls
 from collectives.errors import DeviceFault
 from collectives.execution.plans import Plan
 
@@ -49,6 +49,23 @@ def test_a_checked_call_and_memory_that_may_move_are_looked_at_each_time(comm: C
     for _ in range(3):
         comm.bcast(given)
     assert len(looked) == 5
+
+
+def test_equal_arguments_that_are_other_objects_are_the_same_call(comm: Communicator, looked: list[str]) -> None:
+    send = np.ones(3)
+    for _ in range(3):
+        comm.allreduce(send, algorithm="".join("chain"), chunk_bytes=int("4096"))
+        comm.allgather(send, counts=[3])
+    assert len(looked) == 2
+
+
+def test_a_list_of_counts_that_the_caller_has_changed_is_another_call(comm: Communicator) -> None:
+    send, counts = np.ones(3), [3]
+    for _ in range(2):
+        comm.allgather(send, counts=counts)
+    counts[0] = 2
+    with pytest.raises(ArgumentError, match="send has 3 elements; expected 2"):
+        comm.allgather(send, counts=counts)
 
 
 def test_a_call_that_can_be_no_key_is_found_while_it_is_the_newest(
