@@ -39,13 +39,9 @@ class ColumnProduct:
     """
 
     def __init__(self, engine: Onednn, src: Shape, dst: Shape, window: SlidingWindow, bias: Memory | None):
+        check_windows(engine, src, dst, window)
         (images, channels, *_), (outputs, *out), kernel = src, dst[1:], window.kernel
-        vector = 16 if engine.library.isa & lib.ISA_AVX512 else 8
         rows = kernel[-1] * channels  # numbers of a window's row
-        if not (channels % vector and outputs % vector) or rows < ROW:
-            raise NoFastForm("channels that fill whole vectors, or windows with short rows")
-        if len(src) != 4 or any(window.pad) or set(window.dilation) != {1}:
-            raise NoFastForm("windows that are not parts of images")
         self.bottom, self.top = (images, *src[2:], channels), (images, *out, outputs)
         self.windows = *out, kernel[0], rows  # of an image
         self.steps = window.stride
@@ -92,6 +88,15 @@ class ColumnProduct:
     def _sum(self, dy: np.ndarray, bias: np.ndarray) -> Sgemm:
         pixels = in_pixels(dy, self.top).reshape(-1, self.top[-1])
         return Sgemm(self.engine, np.ones((1, len(pixels)), np.float32), pixels, bias.reshape(1, -1))
+
+
+def check_windows(engine: Onednn, src: Shape, dst: Shape, window: SlidingWindow) -> None:
+    """Raise NoFastForm for channels that fill whole vectors, and windows with short rows or outside of the bottom."""
+    vector = 16 if engine.library.isa & lib.ISA_AVX512 else 8
+    if not (src[1] % vector and dst[1] % vector) or window.kernel[-1] * src[1] < ROW:
+        raise NoFastForm("channels that fill whole vectors, or windows with short rows")
+    if len(src) != 4 or any(window.pad) or set(window.dilation) != {1}:
+        raise NoFastForm("windows that are not parts of images")
 
 
 def in_pixels(values: np.ndarray, shape: Shape) -> np.ndarray:

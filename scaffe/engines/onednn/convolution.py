@@ -20,6 +20,7 @@ from scaffe.engines.onednn.operands import Gradient, Operand, assign
 from scaffe.engines.onednn.pooled_memory import pooled
 from scaffe.engines.onednn.primitives import Memory, Primitive, engine_of
 from scaffe.engines.onednn.row_product import PixelProduct
+from scaffe.engines.onednn.rows_sum import RowsSum
 from scaffe.engines.onednn.strided_product import StridedProduct
 from scaffe.engines.onednn.weights import WeightForm
 from scaffe.layers.base_convolution import BaseConvolution
@@ -80,8 +81,7 @@ class ConvolutionPrimitives(LayerPrimitives):
     def product(self, src: Desc, dst: Desc) -> Product | None:
         """Return a faster form of the weights' gradient, where there is one for a bottom and top in these layouts."""
         layer, engine = self.layer, self.engine
-        last = all(desc == engine.channels_last(desc.shape, engine.kind) for desc in (src, dst))
-        if not (isinstance(layer, Convolution) and layer.group == 1 and last and layer.param_propagate_down[0]):
+        if not (self._takes_products(src, dst) and layer.param_propagate_down[0]):
             return None
         pixels = set(layer.window.kernel) == {1} and not any(layer.window.pad)
         form = ColumnProduct if engine.kind == lib.F32 else PixelProduct if pixels else StridedProduct
@@ -89,6 +89,18 @@ class ConvolutionPrimitives(LayerPrimitives):
             bias = self.bias_diff.memory if self.bias_diff else None
             return form(engine, src.shape, dst.shape, layer.window, bias)
         return None
+
+    def rows_sum(self, src: Desc, dst: Desc) -> RowsSum | None:
+        """Return a faster form of the bottom's gradient, likewise."""
+        with suppress(NoFastForm):
+            if self.engine.kind == lib.F32 and self._takes_products(src, dst):
+                return RowsSum(self.engine, src.shape, dst.shape, self.layer)
+        return None
+
+    def _takes_products(self, src: Desc, dst: Desc) -> bool:
+        """Return whether a convolution's bottom and top have their channels last, all together in one group."""
+        last = all(desc == self.engine.channels_last(desc.shape, self.engine.kind) for desc in (src, dst))
+        return isinstance(self.layer, Convolution) and self.layer.group == 1 and last
 
     def weights_for_data(self) -> Memory:
         """Return the weights in the layout that the backward pass by data reads."""
@@ -132,6 +144,7 @@ class Pair:
         self.run_weights: Primitive | None = None
         self.product: Product | None = None  # in the place of `run_weights`
         self.run_data: Primitive | None = None
+        self.rows_sum: RowsSum | None = None  # in the place of `run_data`
         self.read: list[Operand] = []  # by the backward pass
 
     def forward(self, bottom: Blob, top: Blob, weights: Memory, bias: Memory | None) -> None:
@@ -196,14 +209,15 @@ class Pair:
 
     def backward_data(self, bottom: Blob, top: Blob) -> None:
         """Compute the gradient of the bottom."""
-        if self.run_data is None:
+        if self.run_data is None and self.rows_sum is None:
             self._prepare_data()
-        assert self.run_data is not None
-        given = {lib.ARG_WEIGHTS: self.owner.weights_for_data()}
-        given[lib.ARG_DIFF_DST] = self.dy_for_data.recall(top.diff_values)
-        self.dx.acquire()
-        self.run_data.run(given)
-        assign(bottom.diff_values, self.dx)
+        dy = self.dy_for_data.recall(top.diff_values)
+        if self.rows_sum:
+            assign(bottom.diff_values, self.rows_sum.of(dy, self.owner.layer.blobs[0].values))
+        elif self.run_data:
+            self.dx.acquire()
+            self.run_data.run({lib.ARG_WEIGHTS: self.owner.weights_for_data(), lib.ARG_DIFF_DST: dy})
+            assign(bottom.diff_values, self.dx)
 
     def release(self) -> None:
         """Return the buffers of the backward pass's copies to the engine's pool."""
@@ -212,11 +226,14 @@ class Pair:
 
     def _prepare_data(self) -> None:
         engine, described = self.owner.engine, self.owner.passes.data
-        desc = described.desc(lib.QUERY_DIFF_DST, self.dst)
+        desc, src = described.desc(lib.QUERY_DIFF_DST, self.dst), described.desc(lib.QUERY_DIFF_SRC, self.src)
         shared = len(self.read) > 1 and desc == self.dy_for_weights.desc
         self.dy_for_data = self.dy_for_weights if shared else Operand(engine, desc, brief=True)
-        self.read += [self.dy_for_data, self.owner.back_weights]
-        self.dx = pooled(engine, described.desc(lib.QUERY_DIFF_SRC, self.src))
+        self.rows_sum = self.owner.rows_sum(src, desc)
+        self.read += [self.dy_for_data, self.rows_sum.weights if self.rows_sum else self.owner.back_weights]
+        if self.rows_sum:
+            return
+        self.dx = pooled(engine, src)
         self.run_data = Primitive(engine, described, {lib.ARG_DIFF_SRC: self.dx})
 
 

@@ -27,7 +27,7 @@ class Computes(Protocol):
 class Sgemm:
     """The product of `a` and `b`, written into `out`; `run` is one call of the library.
 
-    Each of a and b may be a transposed view; `out` is in C order. Raise OnednnError for other arrays.
+    Each of a and b may be a transposed view; the rows of all may lie apart. Raise OnednnError for other arrays.
     """
 
     def __init__(self, engine: Computes, a: np.ndarray, b: np.ndarray, out: np.ndarray):
@@ -35,7 +35,10 @@ class Sgemm:
         (a_order, a_step), (b_order, b_step) = _order(a), _order(b)
         self._engine, self._call = engine, engine.library.dll.dnnl_sgemm
         self._given = a_order, b_order, rows, columns, depth, 1.0, address(a), a_step, address(b), b_step
-        self._out = address(float32(out)), max(1, columns)
+        order, step = _order(out)
+        if order != b"N":
+            raise OnednnError("a product is written in C order")
+        self._out = address(out), step
         self.a, self.b, self.out = a, b, out  # whose memory it uses
 
     def run(self, add: bool = False) -> None:
@@ -68,10 +71,12 @@ class MadeFor(Generic[Made]):
 
 def _order(matrix: np.ndarray) -> tuple[bytes, int]:
     """Return sgemm's letter for a matrix, N for C order and T for Fortran order, and its leading dimension."""
-    if float32(matrix).flags.c_contiguous:
-        return b"N", max(1, matrix.shape[1])
-    if matrix.flags.f_contiguous:
-        return b"T", max(1, matrix.shape[0])
+    (rows, columns), flags = matrix.shape, float32(matrix).flags
+    down, across = (stride // matrix.itemsize for stride in matrix.strides)
+    if flags.c_contiguous or (across == 1 and down >= columns):
+        return b"N", max(1, columns if flags.c_contiguous else down)
+    if flags.f_contiguous or (down == 1 and across >= rows):
+        return b"T", max(1, rows if flags.f_contiguous else across)
     raise OnednnError(f"a matrix of shape {matrix.shape}, strides {matrix.strides}: expected C or Fortran order")
 
 
