@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import prod
 from typing import Any, NamedTuple
 
-from scaffe.blob import Blob
+from scaffe.blob import Blob, Shape
 from scaffe.context import TRAIN
 from scaffe.devices.choices import seconds
 from scaffe.engines.onednn import library as lib
@@ -74,13 +74,16 @@ class ConvolutionLayouts:
         """Return the choice made without timing: the library's own layouts, unless these are mostly padding.
 
         Blocks of 16 channels pad 20 channels to 32; the layout with channels last pads none. Without AVX-512 the
-        gradient of the weights alone may pad, 1 channel to 8. A gradient that outweighs bottom and top is passed over
-        for each image in blocks, with channels last for all images at once.
+        gradient of the weights alone may pad, 1 channel to 8; where blocks pad the top too, all passes save more by
+        channels last than this gradient's reorder costs. A gradient that outweighs bottom and top is passed over for
+        each image in blocks, with channels last for all images at once.
         """
         blocked, choice = self.describe(BLOCKED), BLOCKED
-        if self._pads(blocked.forward, lib.QUERY_DST):
+        gradient_pads = self._pads(blocked.weights, lib.QUERY_DIFF_DST)
+        top_pads = self._padding(blocked.forward, lib.QUERY_DST, self.dst) > 1
+        if self._pads(blocked.forward, lib.QUERY_DST) or (gradient_pads and top_pads):
             choice = CHANNELS_LAST
-        elif self._pads(blocked.weights, lib.QUERY_DIFF_DST) or self._outweighs():
+        elif gradient_pads or self._outweighs():
             choice = f"{BLOCKED}{GRADIENT}{CHANNELS_LAST}"
         if choice != BLOCKED and self.layer.group == 1:
             with suppress(NoFastForm):
@@ -90,10 +93,14 @@ class ConvolutionLayouts:
 
     def _pads(self, described: PrimitiveDesc, query: int) -> bool:
         """Return whether too many products of a pass, of whose top `query` asks, are with padding."""
-        pairs = (lib.QUERY_SRC, self.src), (query, self.dst)
-        descs = [described.desc(*pair) for pair in pairs]
-        of_bottom, of_top = (one.nbytes / self.engine.plain(one.shape, one.kind).nbytes for one in descs)
+        of_bottom = self._padding(described, lib.QUERY_SRC, self.src)
+        of_top = self._padding(described, query, self.dst)
         return of_bottom * of_top > (PADDING if of_bottom > 1 and of_top > 1 else OF_ONE_ALONE)
+
+    def _padding(self, described: PrimitiveDesc, query: int, shape: Shape) -> float:
+        """Return the bytes of an argument of this shape over those without padding."""
+        desc = described.desc(query, shape)
+        return desc.nbytes / self.engine.plain(shape, desc.kind).nbytes
 
     def _outweighs(self) -> bool:
         """Return whether the weights' gradient takes more than the cache, and bottom and top less, under AVX-512."""
