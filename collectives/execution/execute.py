@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FIRST = -1  # the number of the copy before the first step
 AHEAD = 4  # receives posted before their turn
 IN_FLIGHT = 1 << 19  # bytes that a rank sends before it waits for their arrival; two messages in any case
+MOST_SENDS = 64  # so many messages at most: those to a lost rank keep some of Open MPI's 512 buffers for ever
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class InFlight:
 
     receives: int = AHEAD
     sends: int = 4
+
+
+def sends_in_flight(nbytes: int) -> int:
+    """Return how many messages of so many bytes a rank sends before it waits for their arrival."""
+    return max(2, min(MOST_SENDS, IN_FLIGHT // max(nbytes, 1)))
 
 
 class Execution:
@@ -67,7 +73,7 @@ class Execution:
         self._receives = [i for i, step in enumerate(self.steps) if step.kind in (StepKind.RECV, StepKind.RECV_ADD)]
         sends = [i for i, step in enumerate(self.steps) if step.kind is StepKind.SEND]
         longest = max((self.steps[i].stop - self.steps[i].start for i in sends), default=0) * self.dtype.itemsize
-        in_flight = in_flight or InFlight(AHEAD, max(2, IN_FLIGHT // max(longest, 1)))
+        in_flight = in_flight or InFlight(AHEAD, sends_in_flight(longest))
         self._ahead, self._sends_in_flight = in_flight.receives, in_flight.sends
         # A short message's send is complete once it is copied. Some sends are synchronous, so that a fast rank does
         # not fill MPI's memory and the links' queues.

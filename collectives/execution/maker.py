@@ -13,7 +13,7 @@ from collectives.errors import AlgorithmError
 from collectives.execution.device.choice import DEVICE_CHUNK, INSTEAD, NCCL, DevicePlans
 from collectives.execution.device.nccl import NcclCommunicators
 from collectives.execution.device.plans import node_slices
-from collectives.execution.execute import AHEAD, IN_FLIGHT, InFlight
+from collectives.execution.execute import AHEAD, InFlight, sends_in_flight
 from collectives.execution.library import LibraryPlan
 from collectives.execution.node import NodeComm
 from collectives.execution.node_plans import LeaderBlocksPlan, LeaderPlan, NodeBlocksPlan, NodePlan, Root
@@ -227,7 +227,7 @@ class PlanMaker:
             return LibraryPlan(comm, call.what, op, root, np.dtype(call.dtype), call.bounds(comm.size))
         chunk = max(1, chunk_bytes // np.dtype(call.dtype).itemsize)
         depth = max(DEPTH, min(find(name).most_depth, TOGETHER // chunk_bytes))
-        in_flight = InFlight(AHEAD, max(depth, IN_FLIGHT // chunk_bytes)) if depth > DEPTH else None
+        in_flight = InFlight(AHEAD, max(depth, sends_in_flight(chunk_bytes))) if depth > DEPTH else None
         blockwise = depends_on_cuts(call.numbers)
         schedule = _schedule(call.what, name, group, call.elements, chunk, root, call.counts, depth, blockwise)
         return SchedulePlan(schedule, comm, op, transport, in_flight)
