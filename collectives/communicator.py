@@ -141,6 +141,7 @@ class Communicator(VerbMethods, Revocable):
 
         Collective. Its `free` is collective too, and leaves the windows to this communicator.
         """
+        self._enter("dup", None)
         given = self.comm, self.table, self.group, self.node, self._given_device, self._nccl, ""
         other = Communicator(*given, self._maker.through_host)
         self._dups.add(other)

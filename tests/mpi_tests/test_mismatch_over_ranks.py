@@ -54,6 +54,7 @@ def test_all_ranks_raise_it_and_go_on(comm, other, algorithm):
 
 WITHOUT_A_PLAN = {
     "objects.allgather": lambda comm: comm.objects.allgather(1),
+    "dup": lambda comm: comm.dup().free(),
     "empty": lambda comm: comm.empty(3),
     "agree": lambda comm: comm.agree({}),
     "explain": lambda comm: comm.explain("reduce", 8),
