@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from both_engines import build, needs_onednn, run
+from both_engines import AVX2, build, needs_onednn, run, uses
 
 from scaffe.blob import Blob
 from scaffe.engines.onednn import column_product
@@ -62,7 +62,7 @@ def test_a_convolutions_frozen_parameter_gets_no_gradient(frozen: int) -> None:
     layer = f'layer {{ name: "c" type: "Convolution" bottom: "x0" top: "y" loss_weight: 1 {mult} {CONVOLUTION} }}'
     found = run(net := build(layer, (4, 20, 12, 12), force_backward=False))
     assert [found[f"c[{i}] diff"].any() for i in range(2)] == [i != frozen for i in range(2)]
-    if frozen:
+    if frozen and uses(AVX2):  # narrower processors have no fast convolution with channels last
         (pair,) = net.layer_dict["c"]._primitives.pairs
         assert isinstance(pair.product, ColumnProduct)
 
