@@ -15,6 +15,7 @@ from scaffe.engines.onednn.operands import Gradient
 from scaffe.engines.onednn.pooled_memory import PooledMemory
 from scaffe.engines.onednn.primitives import Memory, Onednn
 from scaffe.engines.onednn.sgemm import MadeFor, Sgemm
+from scaffe.engines.onednn.strided_copies import in_memory
 from scaffe.layers.im2col import SlidingWindow
 
 ROW = 64  # floats of a window's row, at least: fewer are not copied at memory's speed
@@ -65,7 +66,7 @@ class ColumnProduct:
 
     def _cut(self, x: np.ndarray, dy: np.ndarray, columns: np.ndarray, dw: np.ndarray) -> list[BatchSlice]:
         """Return the slices of the batch, of memories that stay where they are."""
-        bottom, top = in_pixels(x, self.bottom), in_pixels(dy, self.top)
+        bottom, top = in_memory(x).reshape(self.bottom), in_memory(dy).reshape(self.top)
         return [
             self._slice(bottom[start : start + self.count], top[start : start + self.count], columns, dw)
             for start in range(0, len(bottom), self.count)
@@ -86,7 +87,7 @@ class ColumnProduct:
         return BatchSlice(into, windows, product)
 
     def _sum(self, dy: np.ndarray, bias: np.ndarray) -> Sgemm:
-        pixels = in_pixels(dy, self.top).reshape(-1, self.top[-1])
+        pixels = in_memory(dy).reshape(-1, self.top[-1])
         return Sgemm(self.engine, np.ones((1, len(pixels)), np.float32), pixels, bias.reshape(1, -1))
 
 
@@ -97,8 +98,3 @@ def check_windows(engine: Onednn, src: Shape, dst: Shape, window: SlidingWindow)
         raise NoFastForm("channels that fill whole vectors, or windows with short rows")
     if len(src) != 4 or any(window.pad) or set(window.dilation) != {1}:
         raise NoFastForm("windows that are not parts of images")
-
-
-def in_pixels(values: np.ndarray, shape: Shape) -> np.ndarray:
-    """Return values with channels last as N x H x W x C; a user's N x C x H x W may be a transposed view of such."""
-    return values.reshape(shape) if values.flags.c_contiguous else values.transpose(0, 2, 3, 1)
