@@ -17,6 +17,7 @@ from scaffe.engines.onednn.elementwise import fusable_relu
 from scaffe.engines.onednn.fusion import DeferredValues
 from scaffe.engines.onednn.layer_primitives import LayerPrimitives, OnednnLayer
 from scaffe.engines.onednn.operands import Gradient, Operand, assign
+from scaffe.engines.onednn.picked_pixels import PickedOperand, SpreadPixels
 from scaffe.engines.onednn.pooled_memory import pooled
 from scaffe.engines.onednn.primitives import Memory, Primitive, engine_of
 from scaffe.engines.onednn.row_product import PixelProduct
@@ -44,7 +45,7 @@ class ConvolutionPrimitives(LayerPrimitives):
         super().__init__(layer, bottom, top)
         if not spatial(layer, bottom):
             raise NoFastForm(f"a bottom of shape {bottom[0].shape} with {len(layer.window.size)} spatial axes")
-        engine = self.engine
+        engine, self.window = self.engine, layer.window
         self.passes = self._describe(bottom[0], top[0])
         layouts = [desc.desc(lib.QUERY_WEIGHTS, self.weights_shape) for desc in (self.passes.forward, self.passes.data)]
         self.weights = WeightForm(layer, layouts[0], self.plain_weights)
@@ -57,9 +58,9 @@ class ConvolutionPrimitives(LayerPrimitives):
         self.pairs = [Pair(self, x.shape, y.shape) for x, y in zip(bottom, top, strict=True)]
 
     def _describe(self, bottom: Blob, top: Blob) -> PassDescs:
-        """Set `weights_shape`, oneDNN's shape of the weights, and return the primitives of the three passes."""
+        """Set `weights_shape`, oneDNN's shape, and `window`, and return the primitives of the three passes."""
         layouts = ConvolutionLayouts(self.layer, bottom, top)
-        self.weights_shape = layouts.weights_shape
+        self.weights_shape, self.window = layouts.weights_shape, layouts.window
         return layouts.take(self.layer.context.choices.of(layouts.work, layouts.fixed()))
 
     def forward(self, bottom: Blobs, top: Blobs) -> None:
@@ -83,11 +84,11 @@ class ConvolutionPrimitives(LayerPrimitives):
         layer, engine = self.layer, self.engine
         if not (self._takes_products(src, dst) and layer.param_propagate_down[0]):
             return None
-        pixels = set(layer.window.kernel) == {1} and not any(layer.window.pad)
+        pixels = set(self.window.kernel) == {1} and not any(self.window.pad)
         form = ColumnProduct if engine.kind == lib.F32 else PixelProduct if pixels else StridedProduct
         with suppress(NoFastForm):
             bias = self.bias_diff.memory if self.bias_diff else None
-            return form(engine, src.shape, dst.shape, layer.window, bias)
+            return form(engine, src.shape, dst.shape, self.window, bias)
         return None
 
     def rows_sum(self, src: Desc, dst: Desc) -> RowsSum | None:
@@ -128,12 +129,17 @@ class ConvolutionPrimitives(LayerPrimitives):
 
 
 class Pair:
-    """A bottom of shape `src` and its top of shape `dst`, fused with a ReLU that follows in place."""
+    """A bottom of shape `whole` and its top of shape `dst`, fused with a ReLU that follows in place.
 
-    def __init__(self, owner: ConvolutionPrimitives, src: Shape, dst: Shape):
-        self.owner, self.src, self.dst = owner, src, dst
+    `src` is the shape of the bottom, or of what is picked from it.
+    """
+
+    def __init__(self, owner: ConvolutionPrimitives, whole: Shape, dst: Shape):
+        self.owner, self.whole, self.dst = owner, whole, dst
         engine, described = owner.engine, owner.passes.forward
-        self.x = Operand(engine, described.desc(lib.QUERY_SRC, src))
+        self.picks = owner.window != owner.layer.window
+        self.src = (*whole[:2], *owner.window.size) if self.picks else whole
+        self.x = self._bottom(described.desc(lib.QUERY_SRC, self.src))
         self.y = Memory(engine, described.desc(lib.QUERY_DST, dst))
         relu = fusable_relu(owner.layer)
         rectified = engine.rectified(described, relu.slope) if relu else None
@@ -145,7 +151,14 @@ class Pair:
         self.product: Product | None = None  # in the place of `run_weights`
         self.run_data: Primitive | None = None
         self.rows_sum: RowsSum | None = None  # in the place of `run_data`
-        self.read: list[Operand] = []  # by the backward pass
+        self.spread: SpreadPixels | None = None  # behind `run_data`
+        self.read: list[Operand | PickedOperand] = []  # by the backward pass
+
+    def _bottom(self, desc: Desc, brief: bool = False) -> Operand | PickedOperand:
+        engine = self.owner.engine
+        if self.picks:
+            return PickedOperand(engine, desc, self.whole, self.owner.layer.window.stride, brief)
+        return Operand(engine, desc, brief=brief)
 
     def forward(self, bottom: Blob, top: Blob, weights: Memory, bias: Memory | None) -> None:
         """Compute the top's values, rectified where a ReLU is fused."""
@@ -185,7 +198,7 @@ class Pair:
     def _prepare_weights(self) -> None:
         owner, described = self.owner, self.owner.passes.weights
         desc, back = described.desc(lib.QUERY_SRC, self.src), described.desc(lib.QUERY_DIFF_DST, self.dst)
-        self.x_for_weights = self.x if desc == self.x.desc else Operand(owner.engine, desc, brief=True)
+        self.x_for_weights = self.x if desc == self.x.desc else self._bottom(desc, brief=True)
         self.dy_for_weights = Operand(owner.engine, back, brief=True)
         self.read += [self.x_for_weights, self.dy_for_weights]
         self.product = owner.product(desc, back)
@@ -217,7 +230,7 @@ class Pair:
         elif self.run_data:
             self.dx.acquire()
             self.run_data.run({lib.ARG_WEIGHTS: self.owner.weights_for_data(), lib.ARG_DIFF_DST: dy})
-            assign(bottom.diff_values, self.dx)
+            assign(bottom.diff_values, self.spread.of(self.dx) if self.spread else self.dx)
 
     def release(self) -> None:
         """Return the buffers of the backward pass's copies to the engine's pool."""
@@ -234,6 +247,8 @@ class Pair:
         if self.rows_sum:
             return
         self.dx = pooled(engine, src)
+        if self.picks:
+            self.spread = SpreadPixels(engine, src, self.whole, self.owner.layer.window.stride)
         self.run_data = Primitive(engine, described, {lib.ARG_DIFF_SRC: self.dx})
 
 

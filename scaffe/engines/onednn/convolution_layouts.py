@@ -12,6 +12,7 @@ from scaffe.context import TRAIN
 from scaffe.devices.choices import seconds
 from scaffe.engines.onednn import library as lib
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc
+from scaffe.engines.onednn.picked_pixels import over_picked
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of, reorder
 from scaffe.errors import PlanError
 from scaffe.layers.convolution import Convolution
@@ -37,13 +38,18 @@ class ConvolutionLayouts:
     """The layouts that oneDNN offers for one bottom of shape `src` and its top of shape `dst`.
 
     `weights_shape` is oneDNN's: (group x) F / group x C / group x size... The products are of the engine's data type;
-    the top, and the bottom's gradient, are of the type that the blob has.
+    the top, and the bottom's gradient, are of the type that the blob has. In float32 the bottom of filters of one pixel
+    with strides is the pixels that they meet, and `window` the one over these.
     """
 
     def __init__(self, layer: Convolution, bottom: Blob, top: Blob):
         self.layer, self.src, self.dst = layer, bottom.shape, top.shape
         self.engine = engine_of(layer)
         self.bottom_kind, self.top_kind = self.engine.kind_of(bottom), self.engine.kind_of(top)
+        self.window = layer.window
+        if self.engine.kind == lib.F32 and layer.group == 1:
+            self.window = over_picked(layer.window)
+            self.src = (*self.src[:2], *self.window.size)
         groups = (layer.group,) if layer.group > 1 else ()
         self.weights_shape = (
             *groups,
@@ -55,7 +61,7 @@ class ConvolutionLayouts:
     @property
     def work(self) -> str:
         """The name of the work, by its shapes without the batch, of which ranks may have different shares."""
-        window = self.layer.window
+        window = self.window
         shapes = self.src[1:], self.weights_shape, window.stride, window.pad, window.dilation
         sizes = [_times(shape) for shape in shapes]
         name = "{} {} by {}, stride {}, pad {}, dilation {}".format(self.layer.type, *sizes)
@@ -104,7 +110,7 @@ class ConvolutionLayouts:
 
     def _outweighs(self) -> bool:
         """Return whether the weights' gradient takes more than the cache, and bottom and top less, under AVX-512."""
-        engine, is_pixel = self.engine, prod(self.layer.window.kernel) == 1  # which has kernels of its own
+        engine, is_pixel = self.engine, prod(self.window.kernel) == 1  # which has kernels of its own
         if is_pixel or engine.kind != lib.F32 or not engine.library.isa & lib.ISA_AVX512:
             return False
         numbers: int = prod(self.weights_shape)
@@ -112,7 +118,7 @@ class ConvolutionLayouts:
 
     def describe(self, layout: str) -> PassDescs:
         """Return the primitives with bottom and top in that layout. Raise NoFastForm where one is not fast."""
-        layer, engine, window, low = self.layer, self.engine, self.layer.window, self.engine.kind
+        layer, engine, window, low = self.layer, self.engine, self.window, self.engine.kind
         ends = zip(window.size, window.extent, window.stride, window.pad, window.out, strict=True)
         end = [(out - 1) * s + extent - n - p for n, extent, s, p, out in ends]
         geometry = [lib.dims(v) for v in (window.stride, [d - 1 for d in window.dilation], window.pad, end)]
