@@ -11,6 +11,7 @@ from scaffe.blob import Blob, Shape
 from scaffe.context import TRAIN
 from scaffe.devices.choices import seconds
 from scaffe.engines.onednn import library as lib
+from scaffe.engines.onednn.column_product import outweighs, takes_columns
 from scaffe.engines.onednn.descriptors import Desc, NoFastForm, PrimitiveDesc
 from scaffe.engines.onednn.picked_pixels import over_picked
 from scaffe.engines.onednn.primitives import Memory, Onednn, Primitive, engine_of, reorder
@@ -23,7 +24,6 @@ GRADIENT = ", weight gradient "  # in a choice's name, before the layout of the 
 # Products with padding over those without: above this the blocked layout costs more than it gains. The second is for a
 # bottom or a top that alone is padded: the other then has neighbours in blocks, to which it would be reordered.
 PADDING, OF_ONE_ALONE = 1.3, 2.0
-CACHE = 1 << 18  # numbers that a core's own cache holds
 
 
 class PassDescs(NamedTuple):
@@ -109,12 +109,12 @@ class ConvolutionLayouts:
         return desc.nbytes / self.engine.plain(shape, desc.kind).nbytes
 
     def _outweighs(self) -> bool:
-        """Return whether the weights' gradient takes more than the cache, and bottom and top less, under AVX-512."""
+        """Return whether the weights' gradient outweighs bottom and top, and channels last or columns are faster."""
         engine, is_pixel = self.engine, prod(self.window.kernel) == 1  # which has kernels of its own
-        if is_pixel or engine.kind != lib.F32 or not engine.library.isa & lib.ISA_AVX512:
+        if is_pixel or engine.kind != lib.F32:
             return False
-        numbers: int = prod(self.weights_shape)
-        return numbers > max(CACHE, prod(self.src) + prod(self.dst))
+        is_faster = engine.library.isa & lib.ISA_AVX512 or takes_columns(engine, self.window)
+        return bool(is_faster) and outweighs(self.src, self.dst, self.weights_shape)
 
     def describe(self, layout: str) -> PassDescs:
         """Return the primitives with bottom and top in that layout. Raise NoFastForm where one is not fast."""

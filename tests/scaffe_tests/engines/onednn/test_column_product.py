@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from both_engines import AVX2, build, needs_onednn, run, uses
+from both_engines import AVX2, AVX512, assert_engines_agree, build, needs_onednn, run, uses
 
 from scaffe.blob import Blob
 from scaffe.engines.onednn import column_product
@@ -27,12 +27,23 @@ def last(engine: Onednn, values: np.ndarray) -> Memory:
 
 
 @pytest.mark.parametrize("images", [1, 3, 5], ids="{} images a slice".format)
-@pytest.mark.parametrize(("kernel", "stride"), [((5, 5), (1, 1)), ((2, 4), (3, 2)), ((1, 5), (1, 2))])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pad"),
+    [((5, 5), (1, 1), (0, 0)), ((2, 4), (3, 2), (0, 0)), ((1, 5), (1, 2), (0, 0)), ((3, 4), (2, 1), (1, 2))],
+)
 def test_gradients_are_a_convolutions(
-    kernel: tuple[int, int], stride: tuple[int, int], images: int, monkeypatch: pytest.MonkeyPatch
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    images: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """With padding as well, of weights that outweigh the rest."""
     engine, rng = Onednn(1), np.random.default_rng(0)
-    window = SlidingWindow((11, 9), kernel, stride, (0, 0), (1, 1))
+    monkeypatch.setattr(column_product, "takes_columns", lambda *_: any(pad))
+    monkeypatch.setattr(column_product, "outweighs", lambda *_: True)
+    monkeypatch.setattr(column_product, "PIXELS", 1)
+    window = SlidingWindow((11, 9), kernel, stride, pad, (1, 1))
     (rows, columns), blob = window.out, Blob((19, 20, *kernel))
     x = rng.integers(-3, 4, (5, 20, 11, 9)).astype(np.float32)  # whole numbers: the sums are exact
     dy = rng.integers(-3, 4, (5, 19, rows, columns)).astype(np.float32)
@@ -41,8 +52,9 @@ def test_gradients_are_a_convolutions(
     product = ColumnProduct(engine, x.shape, dy.shape, window, bias)
     assert product.count == images
     expected = np.zeros(blob.shape)
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(pad, pad, strict=True)])
     for i, j in np.ndindex(kernel):
-        under = x[:, :, i : i + stride[0] * rows : stride[0], j : j + stride[1] * columns : stride[1]]
+        under = padded[:, :, i : i + stride[0] * rows : stride[0], j : j + stride[1] * columns : stride[1]]
         expected[:, :, i, j] = np.einsum("nfpq,ncpq->fc", dy, under[:, :, :rows, :columns])
     bottom, top = last(engine, x), last(engine, dy)
     for passes in (1, 2):
@@ -56,6 +68,12 @@ def test_gradients_are_a_convolutions(
     np.testing.assert_array_equal(bias.buffer, 2 * dy.sum(axis=(0, 2, 3)))
 
 
+def test_slices_have_pixels_enough_to_pass_over_the_gradient() -> None:
+    window = SlidingWindow((12, 12), (5, 5), (1, 1), (0, 0), (1, 1))  # 64 pixels of an image
+    for wide, count in ((20, 8), (1001, 2)):  # numbers of a MB; images of 128 pixels
+        assert ColumnProduct(Onednn(1), (9, wide, 12, 12), (9, 50, *window.out), window, None).count == count
+
+
 @pytest.mark.parametrize("frozen", [0, 1], ids=["weights", "bias"])
 def test_a_convolutions_frozen_parameter_gets_no_gradient(frozen: int) -> None:
     mult = " ".join(f"param {{ lr_mult: {int(i != frozen)} }}" for i in range(2))
@@ -65,6 +83,14 @@ def test_a_convolutions_frozen_parameter_gets_no_gradient(frozen: int) -> None:
     if frozen and uses(AVX2):  # narrower processors have no fast convolution with channels last
         (pair,) = net.layer_dict["c"]._primitives.pairs
         assert isinstance(pair.product, ColumnProduct)
+
+
+@pytest.mark.parametrize(("size", "takes"), [(4, True), (40, False)], ids=["outweighing", "outweighed"])
+def test_weights_that_outweigh_bottom_and_top_take_it_without_avx512(size: int, takes: bool) -> None:
+    layer = 'layer { name: "c" type: "Convolution" bottom: "x0" top: "y" convolution_param {'
+    net = assert_engines_agree(f"{layer} num_output: 192 kernel_size: 3 pad: 1 }} }}", (2, 192, size, size), passes=2)
+    (pair,) = net.layer_dict["c"]._primitives.pairs
+    assert isinstance(pair.product, ColumnProduct) == (takes and not uses(AVX512))
 
 
 @pytest.mark.parametrize(
