@@ -8,6 +8,7 @@ if a process ends early, so does its proxy, thereby mpirun, all other proxies, a
 
 from __future__ import annotations
 
+import atexit
 import json
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 from multiprocessing import util
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Thread
 
@@ -76,6 +78,22 @@ def _leave() -> None:
 
 
 os.register_at_fork(after_in_child=_leave)
+_run = BaseProcess.run
+
+
+def _run_and_end(self: BaseProcess) -> None:
+    """Run a process, and end what makes it a rank while its exception is known.
+
+    From Python 3.13 on multiprocessing has printed that before it calls exit functions.
+    """
+    try:
+        _run(self)
+    finally:
+        if _joined is not None:
+            _joined.end()
+
+
+BaseProcess.run = _run_and_end  # type: ignore[method-assign]
 
 
 def add(solver: Solver) -> None:
@@ -167,21 +185,27 @@ class JobPlace:
 class Member:
     """A process that is a rank of a `job`, or None where mpirun started its parent.
 
-    multiprocessing's processes run no `atexit` functions, and their parent does not read their exceptions. So this ends
-    what a rank ends: its solvers, MPI, and, after an exception, all ranks.
+    multiprocessing's processes run no `atexit` functions before Python 3.13, and their parent does not read their
+    exceptions. So this ends what a rank ends: its solvers, MPI, and, after an exception, all ranks.
     """
 
     def __init__(self, job: JobPlace | None = None):
         self.job = job
         self._solvers: list[Solver] = []  # the same on all ranks, also where the program has dropped some
-        util.Finalize(None, self._end, exitpriority=-1)
+        self._finalizer = util.Finalize(None, self._end, exitpriority=-1)  # for a class with a `run` of its own
 
     def add(self, solver: Solver) -> None:
         """Close this solver at the end of the process."""
         self._solvers = [*(one for one in self._solvers if not one.parts.closed), solver]
+        atexit.unregister(util._exit_function)  # type: ignore[attr-defined]
+        atexit.register(util._exit_function)  # type: ignore[attr-defined]  # before those that free its memory
+
+    def end(self) -> None:
+        """End as a rank whose program has ended; after an exception that all ranks have, exit with its code at once."""
+        self._finalizer()
 
     def _end(self) -> None:
-        """End as a rank whose program has ended; after an exception that all ranks have, exit with its code at once."""
+        """Do that, once."""
         error, world, code = sys.exc_info()[1], opened_world(), 0
         for solver in self._solvers:
             solver.job.lock.release()

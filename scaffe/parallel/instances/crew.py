@@ -50,9 +50,7 @@ class Crew:
         self._running = self._delays = self._closed = False
         self._unbind_blas = bind_blas()
         self._has_failed = False  # a thread's work, or the caller that waits for it
-        self._threads = [Thread(target=self._live, args=(place,), daemon=True) for place in places]
-        for place, thread in zip(places, self._threads, strict=True):
-            thread.name = f"instance {place.instance}"
+        self._threads = [self._thread(place) for place in places]
 
     def start(self, work: Work, delay: bool = True) -> None:
         """Make each thread call `work(instance)`, without the groups' `delay` if False; the last must be joined.
@@ -66,19 +64,24 @@ class Crew:
         assert not self._running, "the crew is at work"
         if self._closed:
             raise ScaffeError("the instances' threads have ended, since the solver is closed; make another")
-        for thread in self._threads[:count]:
-            self._open(thread)
+        for i in range(count):
+            self._open(i)
         self._ends, self._running, self._has_failed = {}, True, False
         self._at_work, self._delays = count, delay
         for calls in self._calls[:count]:
             calls.put(work)
 
-    def _open(self, thread: Thread) -> None:
+    def _thread(self, place: Place) -> Thread:
+        return Thread(target=self._live, args=(place,), name=f"instance {place.instance}", daemon=True)
+
+    def _open(self, i: int) -> None:
         """Start a thread that has had no work yet. Raise ScaffeError where the process may have no more."""
+        thread = self._threads[i]
         try:
             if thread.ident is None:
                 thread.start()
         except RuntimeError as error:
+            self._threads[i] = self._thread(self.places[i])  # Python 3.13 starts none twice, even if it did not start
             text = explain(error)
             raise ScaffeError(f"{thread.name} of {len(self.places)}: {text}; ask for fewer instances") from None
 

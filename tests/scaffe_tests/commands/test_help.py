@@ -109,7 +109,7 @@ def salute(tmp_path: Path) -> Iterator[None]:
 def test_a_command_is_one_file(salute, capsys) -> None:
     assert main(["salute", "-name=Caffe"]) == 0
     assert capsys.readouterr().out == "Hello, Caffe.\n"
-    assert "salute            Greet somebody." in printed(capsys, "--help")
+    assert re.search(r"\n    salute +Greet somebody\.\n", printed(capsys, "--help"))
 
 
 def test_without_its_file_there_is_no_such_command(capsys) -> None:

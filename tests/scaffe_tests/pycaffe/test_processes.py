@@ -42,13 +42,18 @@ def solve(file, uid, rank, count, ending):
     if rank == 0:
         solver.net.save("trained.caffemodel")
 
+class OwnRun(multiprocessing.Process):
+    def run(self):
+        solve(*self._args)
+
 if __name__ == "__main__":
     file, count, method, ending = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     if method:
         multiprocessing.set_start_method(method)
     uid = caffe.NCCL.new_uid()
     given = [(file, uid, rank, count, ending) for rank in range(count)]
-    processes = [multiprocessing.Process(target=solve, args=one, daemon=True) for one in given]
+    kind = OwnRun if ending == "own run" else multiprocessing.Process
+    processes = [kind(target=solve, args=one, daemon=True) for one in given]
     for process in processes:
         process.start()
     for process in processes:
@@ -97,6 +102,12 @@ def test_processes_train_as_one_with_all_their_batches(forked, images, tmp_path)
 
 def test_spawned_processes_have_the_bits_of_forked_ones(forked, images, tmp_path):
     assert run(tmp_path, written(tmp_path, images), 2, "spawn").stdout.endswith("[0, 0]\n")
+    assert (tmp_path / "trained.caffemodel").read_bytes() == forked
+
+
+def test_a_class_of_processes_may_run_otherwise(forked, images, tmp_path):
+    ran = run(tmp_path, written(tmp_path, images), 2, "", "own run")
+    assert ran.stdout.endswith("[0, 0]\n"), ran.stderr
     assert (tmp_path / "trained.caffemodel").read_bytes() == forked
 
 
