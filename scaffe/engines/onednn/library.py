@@ -10,9 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
-from ctypes.util import find_library
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -245,15 +243,14 @@ def load() -> Library:
     """
     if named := os.environ.get("SCAFFE_DNNL"):
         return Library(named)
-    paths = [str(path) for path in _in_wheel() if path.exists()][:1]
-    paths += filter(None, [find_library("dnnl")])
+    paths = _of_system() + _in_wheel()  # in this order: by its name alone the loader gives what is loaded already
     if not paths:
         raise OnednnError(f"oneDNN is not installed; {INSTALL}")
     return newest(paths)
 
 
 def newest(paths: Sequence[str]) -> Library:
-    """Return the library of the highest version; raise the first one's OnednnError where none can be used."""
+    """Return the library of the highest version, the last of several; raise the last OnednnError if there is none."""
     found, errors = [], []
     for path in paths:
         try:
@@ -261,17 +258,35 @@ def newest(paths: Sequence[str]) -> Library:
         except OnednnError as error:
             errors.append(error)
     if not found:
-        raise errors[0]
-    return max(found, key=lambda one: (one.version.minor, one.version.patch))
+        raise errors[-1]
+    return max(reversed(found), key=lambda one: (one.version.minor, one.version.patch))
 
 
-def _in_wheel() -> list[Path]:
-    """Return the paths at which the wheel may have installed the library: by its record, or in this environment."""
+def _of_system() -> list[str]:
+    """Return the library's name where the loader finds it."""
+    try:
+        ctypes.CDLL(SONAME)
+    except OSError:
+        return []
+    return [SONAME]
+
+
+def _in_wheel() -> list[str]:
+    """Return the path of the wheel's library: in this environment, else where the wheel's record says."""
+    here = Path(sys.prefix, "lib", SONAME)
+    return [str(path) for path in ([here] if here.exists() else _recorded())][:1]
+
+
+def _recorded() -> list[Path]:
+    """Return the files of the library that the wheel has installed."""
+    from importlib import metadata  # here: few need it, and it takes a fortieth of a rank's start
+
     try:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:
-        files = []
-    return [Path(str(f.locate())).resolve() for f in files if f.name == SONAME] + [Path(sys.prefix, "lib", SONAME)]
+        return []
+    paths = [Path(str(f.locate())).resolve() for f in files if f.name == SONAME]
+    return [path for path in paths if path.exists()]
 
 
 @cache

@@ -5,6 +5,7 @@ import logging
 import re
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def lookups(monkeypatch):
 def no_library(lookups):
     lookups.delenv("SCAFFE_DNNL", raising=False)
     lookups.setattr(library, "_in_wheel", list)
-    lookups.setattr(library, "find_library", lambda name: None)
+    lookups.setattr(library, "_of_system", list)
 
 
 def test_a_named_engine_that_is_missing_says_what_to_install(no_library):
@@ -116,8 +117,27 @@ def test_the_newest_library_that_can_be_used_is_taken(lookups):
     lookups.setattr(library, "Library", Described)
     assert library.newest(["2.0", "bad", "13.1", "13.0"]).path == "13.1"
     assert library.newest(["13.0", "2.9"]).path == "13.0"
+    assert library.newest(["2.0", "2.00"]).path == "2.00"  # the system's is the first
     with pytest.raises(OnednnError, match="bad"):
         library.newest(["bad"])
+
+
+@needs_onednn
+def test_the_wheels_library_is_found_in_the_environment_and_by_its_record(lookups, tmp_path):
+    lookups.delenv("SCAFFE_DNNL", raising=False)
+    (found,) = library._in_wheel()
+    lookups.setattr(library.sys, "prefix", str(tmp_path))
+    assert library._in_wheel() == [found] and Path(found).name == library.SONAME
+    lookups.setattr(library, "PACKAGE", "no-such-wheel")
+    assert library._in_wheel() == []
+
+
+@needs_onednn
+def test_a_library_that_the_loader_finds_is_the_systems(lookups):
+    lookups.setattr(library, "SONAME", library.load().path)
+    assert library._of_system() == [library.load().path]
+    lookups.setattr(library, "SONAME", "libdnnl.so.none")
+    assert library._of_system() == []
 
 
 @needs_onednn
