@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import NamedTuple
+
+import numpy as np
 
 from collectives.schedules import registry
 from collectives.schedules.algorithms import LEADERS, OTHERS
@@ -87,7 +88,7 @@ def search(
             break
         for candidate, found in times.items():
             found.append(clock(candidate))
-    return {candidate: median(found) for candidate, found in times.items()}
+    return {candidate: float(np.median(found)) for candidate, found in times.items()}
 
 
 def decide(seconds: Seconds, nbytes: int, before: Candidate = LIBRARY) -> Candidate:

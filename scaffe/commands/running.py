@@ -29,7 +29,6 @@ from scaffe.parallel.instances.team import Team, on_gpu
 from scaffe.parallel.instances.topology import read_topology
 from scaffe.parallel.mpi_library import can_shrink
 from scaffe.parallel.world import USER_ERRORS, World, launcher_rank, open_world
-from scaffe.pycaffe import names
 from scaffe.training import presets
 from scaffe.training.settings import Settings, read_settings
 
@@ -116,9 +115,17 @@ def settings(a: argparse.Namespace) -> Settings:
     preset, path = getattr(a, "preset", None), getattr(a, "run_config", None)
     chosen = presets.find(preset).settings if preset else Settings()
     found = (read_settings(path, chosen) if path else chosen).with_flags(vars(a))
-    if found.compute.allow_python_layers and not names.other_caffe():
-        names.install()  # for the modules of users' layers
+    if found.compute.allow_python_layers:
+        _install_caffe()
     return found
+
+
+def _install_caffe() -> None:
+    """Make `import caffe` give scaffe.pycaffe, for the modules of users' layers, unless another one is installed."""
+    from scaffe.pycaffe import names  # here: it has all of pycaffe
+
+    if not names.other_caffe():
+        names.install()
 
 
 def _outcome(work: Callable[[], T]) -> Callable[[], T]:

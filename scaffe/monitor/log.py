@@ -63,15 +63,13 @@ class GlogFormatter(logging.Formatter):
 class _Handler(logging.Handler):
     """Write to the current sys.stderr, above a progress bar if one is shown."""
 
-    def __init__(self) -> None:
-        from tqdm import tqdm  # here: it takes a tenth of the time of `import scaffe`
-
-        super().__init__()
-        self._write = tqdm.write
-
     def emit(self, record: logging.LogRecord) -> None:
         # One write per line: other ranks may write to the same terminal.
-        self._write(f"{self.format(record)}\n", file=sys.stderr, end="")
+        line = f"{self.format(record)}\n"
+        if bars := sys.modules.get("tqdm"):
+            bars.tqdm.write(line, file=sys.stderr, end="")
+        else:  # no bar was ever shown
+            sys.stderr.write(line)
         sys.stderr.flush()
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
-def progress(first: int, last: int, shown: bool) -> tqdm[Any]:
-    """Return a bar over iterations `first` to `last`; it draws nothing unless `shown` and stderr is a terminal."""
+@contextmanager
+def progress(first: int, last: int, shown: bool) -> Iterator[Callable[[int], object]]:
+    """Give a function that shows an iteration in a bar over iterations `first` to `last`.
+
+    There is no bar unless `shown` and stderr is a terminal.
+    """
+    if not (shown and sys.stderr.isatty()):
+        yield lambda iteration: None
+        return
     from tqdm import tqdm  # here: it takes a tenth of the time of `import scaffe`
 
     tqdm.monitor_interval = 0  # no thread of tqdm's own
-    hidden = not (shown and sys.stderr.isatty())
-    return tqdm(initial=first, total=last, unit="iter", disable=hidden, dynamic_ncols=True)
+    with tqdm(initial=first, total=last, unit="iter", dynamic_ncols=True) as bar:
+        yield lambda iteration: bar.update(iteration - bar.n)

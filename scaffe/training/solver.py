@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from readers import Reading
 from scaffe.blobs.held import Together, public
@@ -34,9 +34,6 @@ from scaffe.training.set_up import agreed
 from scaffe.training.settings import Settings, moved_keywords
 from scaffe.training.signals import ACTIONS
 from scaffe.training.state_transfer import StateTransfer
-
-if TYPE_CHECKING:
-    from tqdm import tqdm
 
 
 class Solver:
@@ -164,8 +161,8 @@ class Solver:
         last = self.iter + iterations
         self.recovery.part("begin", self._begin_step)
         self._last = last
-        with progress(self.iter, last, self.world.is_root) as bar:
-            self.recovery.part("iterations", lambda: self._run_to_last(bar))
+        with progress(self.iter, last, self.world.is_root) as show:
+            self.recovery.part("iterations", lambda: self._run_to_last(show))
         self.parts.note_written()
 
     def add_callback(self, on_start: Any, on_gradients_ready: Any = None) -> None:
@@ -210,11 +207,11 @@ class Solver:
         job.handled = job.told = job.iter
         job.tested, job.granted = -1, frozenset()
 
-    def _run_to_last(self, bar: tqdm[Any]) -> None:
+    def _run_to_last(self, show: Callable[[int], object]) -> None:
         """Run iterations up to the step's last, or until a request to stop, and complete what they began."""
         job, parts = self.job, self.parts
         while True:
-            bar.update(job.iter - bar.n)
+            show(job.iter)
             if job.told != job.iter:
                 iterations.tell(job, parts, self.recovery, self.monitor)
             if job.handled != job.iter:

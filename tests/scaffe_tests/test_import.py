@@ -27,6 +27,18 @@ def test_a_solver_imports_no_pictures_no_bar_and_no_mpi() -> None:
     assert "scaffe.net" in given and not {"PIL", "tqdm", "threadpoolctl", "mpi4py"} & given
 
 
+def test_a_training_imports_no_bar_and_no_pycaffe() -> None:
+    given = modules_after("import scaffe.commands.train")
+    assert "scaffe.training.solver" in given and not {"tqdm", "scaffe.pycaffe"} & given
+
+
+def test_no_search_for_garbage_passes_over_the_modules_of_a_command() -> None:
+    told = "print(gc.isenabled(), gc.get_freeze_count() > 10_000)"
+    program = f"import gc, sys; sys.argv[1:] = ['inspect-db', '']; from scaffe.__main__ import main; main(); {told}"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.stdout == "True True\n", ran.stderr
+
+
 def test_public_names_are_there_when_asked_for() -> None:
     assert set(scaffe.__all__) <= set(dir(scaffe))
     for name in scaffe.__all__:
