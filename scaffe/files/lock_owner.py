@@ -35,6 +35,8 @@ class Owner:
 
     def is_alive(self) -> bool | None:
         """Return whether the process may still write; None if that is not visible from this machine."""
+        if not self.machine and not self.job:
+            return None  # as a rank knows those of other hosts: to look here for each of many takes seconds
         here = this_process()
         if self.machine and self.machine == here.machine:
             started = start_of(self.pid)

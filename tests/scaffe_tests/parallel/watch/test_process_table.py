@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 from mpi4py import MPI
 
+from scaffe.files import lock_owner
 from scaffe.files.lock_owner import Owner, this_process
 from scaffe.files.process_state import start_of
 from scaffe.monitor.record import FORWARD, RANKS, SET_UP, TEST
@@ -49,6 +50,12 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 def stop(process: subprocess.Popen[bytes]) -> None:
     os.kill(process.pid, signal.SIGSTOP)
     os.waitpid(process.pid, os.WUNTRACED)
+
+
+def test_a_rank_of_another_host_is_not_looked_for_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be thousands, of whom the name of the host is known."""
+    monkeypatch.setattr(lock_owner, "this_process", lambda: pytest.fail("reads /proc for a rank of another host"))
+    assert Owner("another", 0, 0, "", "", 0, "").is_alive() is None
 
 
 class Covering(Watch):
