@@ -16,6 +16,7 @@ its node. A rank that knows that it is cut off writes the names of files that it
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import re
 import signal
@@ -260,6 +261,7 @@ def write_code(rank: int) -> None:
 
 def run(words: list[str]) -> int:
     """Set the trap of this rank, if it has one, and train."""
+    gc.freeze()  # as scaffe itself does
     text, *command = words
     rank = launcher_rank()
     Path(f"rank.{rank}.pid").write_text(str(os.getpid()))

@@ -5,6 +5,7 @@ In place of a script, as python has it: `-m module`, `-c code`, or `-` for the s
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import sys
@@ -107,4 +108,5 @@ def _of_program(trace: TracebackType | None) -> TracebackType | None:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # modules are no garbage: a search passes over them at the end too
     sys.exit(main(sys.argv[1:]))

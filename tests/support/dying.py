@@ -18,6 +18,7 @@ max_iter: END. An empty line ends it: mpirun passes no end of a file on.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -173,6 +174,7 @@ def trap_mirror(share: float, iteration: int, how: str) -> None:
 
 def main(moments: str, *command: str) -> int:
     """Set this rank's traps, and run scaffe."""
+    gc.freeze()  # as scaffe itself does
     print(f"process {os.getpid()}", file=sys.stderr)
     mirror.PIECE = 1 << 9  # so that a small net's has several
     for moment in filter(None, moments.split(";")):
