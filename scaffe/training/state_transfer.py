@@ -112,8 +112,7 @@ class StateTransfer:
         parts.snapshots.restore_positions(self._positions, parts.job.seed)
         parts.snapshots.writer.follow(self._writer)
         parts.job.tests_done = 0  # counted from those positions
-        for one in parts.nets:
-            one.context.batch_number = self.batch_number
+        net.context.batch_number = self.batch_number  # the other instances follow in Parts.plan
         parts.losses.last, parts.losses.requests = self._losses.last, self._losses.requests
         parts.bad_records.follow(self._bad_records)
         for nets, others in zip(self._nets, [parts.nets, *parts.tests], strict=True):

@@ -19,6 +19,7 @@ from readers import Reading
 from scaffe.errors import RanksLostError, ScaffeError, SnapshotError
 from scaffe.monitor.record import RankRecord
 from scaffe.monitor.watching import Watching
+from scaffe.parallel.instances.instances import Instances
 from scaffe.parallel.run import Run
 from scaffe.parallel.statistics import Statistics
 from scaffe.parallel.workflows.workflow import Workflow
@@ -127,6 +128,19 @@ def test_what_was_broken_off_is_done_again_and_nothing_else(monkeypatch, told, p
     lost = lose(monkeypatch, owner, name, call)
     assert (*solved(monkeypatch, param, **run), told()) == expected
     assert lost == [call]
+
+
+def test_after_a_pass_of_the_users_own_all_instances_go_on_with_one_batch(monkeypatch, param):
+    """Its number, which dropout follows, is that pass ahead of the iterations."""
+    found, lost = [], []
+    for losing in (False, True):
+        one = solver(monkeypatch, param, SHRINKS(), instances=Instances("2", oversubscribe=True))
+        one.net.forward()
+        lost = lose(monkeypatch, Losses, "take", 3) if losing else []
+        one.solve()
+        one.close()
+        found.append(files())
+    assert lost == [3] and found[0] == found[1]
 
 
 @pytest.mark.parametrize(
