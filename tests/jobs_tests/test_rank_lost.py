@@ -113,6 +113,7 @@ def test_without_the_root_they_go_back_to_the_newest_snapshot(runs, moments, fla
     [
         ("1 backward 5", ("--owners", "spread", *CHAIN)),
         ("0 backward 5; 1 Checkpoints.restore 1", ("--owners", "slices", "--workflow", "SC-OBR", "--reduce", "ring")),
+        ("2 update 5", ("--owners", "spread", "--workflow", "SC-B")),
         ("1 forward 0", ("--owners", "spread", *CHAIN)),  # before the first snapshot: a history of zeros
     ],
 )
