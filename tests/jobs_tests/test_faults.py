@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
+import lost_runs
 import pytest
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
@@ -12,7 +14,7 @@ sys.path.append(str(JOBS))  # jobs are no package
 import fault_cells  # noqa: E402
 import fault_moments  # noqa: E402
 import faults  # noqa: E402
-from fault_jobs import Part, followed  # noqa: E402
+from fault_jobs import Ended, Job, Part, Undisturbed, followed  # noqa: E402
 
 SECONDS = 180  # of a job: on a shared machine ranks take turns
 # Of 3 ranks, so that few undisturbed runs serve all; what other files of jobs_tests break at other moments is left out.
@@ -35,8 +37,20 @@ pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(4 * SECONDS)]  # they s
 
 
 @pytest.fixture(scope="module")
-def matrix(tmp_path_factory: pytest.TempPathFactory) -> faults.Matrix:
-    return faults.Matrix(tmp_path_factory.mktemp("faults"), SECONDS)
+def matrix(tmp_path_factory: pytest.TempPathFactory, undisturbed: lost_runs.Undisturbed) -> faults.Matrix:
+    """The matrix; what nothing disturbs is trained by ranks that have started already."""
+
+    class Asked(Job):
+        def train(self, workflow: str, ranks: int, *flags: str, **given: object) -> Ended:
+            begin = re.findall(r"\d+", flags[-1])[0] if flags else 0  # of --snapshot
+            stages, more = f"{ranks},{begin},{fault_cells.LAST}", fault_cells.WORKFLOWS[workflow]
+            undisturbed.train(self.folder, stages, "--plan", "fixed", "--threads", 1, *self.flags, *more)
+            return Ended(0, "")
+
+    folder = tmp_path_factory.mktemp("faults")
+    made = faults.Matrix(folder, SECONDS)
+    made.undisturbed[fault_cells.NODE] = Undisturbed(folder / "undisturbed", SECONDS, Asked)
+    return made
 
 
 @pytest.mark.parametrize("text", CELLS)
