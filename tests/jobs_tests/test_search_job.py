@@ -25,7 +25,7 @@ from scaffe.parallel.owners import OWNERS  # noqa: E402
 from scaffe.parallel.run import SYNCS  # noqa: E402
 from scaffe.parallel.workflows.workflow import registered as workflows  # noqa: E402
 
-SEED, NETS, FAULTS, SECONDS = 1, 16, 2, 120  # of a job of a machine of its own
+SEED, NETS, FAULTS, SECONDS = 1, 16, 1, 120  # of a job of a machine of its own
 pytestmark = [pytest.mark.mpi_skip, pytest.mark.watchdog(10 * SECONDS)]  # they start an mpirun of their own
 
 

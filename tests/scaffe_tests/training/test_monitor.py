@@ -264,7 +264,7 @@ def test_a_devices_numbers_are_the_hosts(images, tmp_path) -> None:
         world.take_gpu(gpu)
         watching = Watching(tensorboard=tmp_path / name, metrics=tmp_path / f"{name}.prom", measure_every=2)
         compute = Compute(engine="auto" if gpu else "reference")
-        solver = Solver(nets.solver_with(nets.lenet(images, smooth=True)), compute=compute, watching=watching)
+        solver = Solver(nets.solver_with(nets.lenet(images, 3, smooth=True)), compute=compute, watching=watching)
         world.take_gpu(None)
         solver.step(3)
         solver.close()
