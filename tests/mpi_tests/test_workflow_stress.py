@@ -16,7 +16,7 @@ from scaffe.training.solver import Solver
 
 COMM = MPI.COMM_WORLD
 pytestmark = [pytest.mark.mpi(min_size=2)]
-ITERATIONS = 200
+ITERATIONS = 80
 LONGEST = 200e-6  # seconds of a delay
 OFTEN = 1e-5  # seconds after which the interpreter lets another thread run
 SHARE = 0.1  # of calls that are delayed

@@ -42,7 +42,7 @@ WAYS = {
 }
 # Buckets and drivers are a rank's own: where there are more ranks for the sake of trees, a way for each workflow's.
 MORE = "SC-OB, helper", "SC-OBR, hook", "SC-OBR, tried"
-OVER_TREES = [WAYS[name] for name in (WAYS if COMM.size < 4 else MORE)]
+OVER_TREES = [WAYS[name] for name in (WAYS if COMM.size < 3 else MORE)]
 
 
 @pytest.fixture(autouse=True)
