@@ -6,12 +6,18 @@ The first is simplejpeg's, an extra; Pillow's wheels have the same library, and 
 from __future__ import annotations
 
 import struct
+import sys
 import threading
-from typing import Any
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from readers.arrow import pixels_of
+from readers.arrow import four_bytes, pixels_of
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 try:
     import simplejpeg as found
@@ -21,7 +27,9 @@ simplejpeg: Any = found
 
 START = b"\xff\xd8\xff"
 FRAMES = 0xC0, 0xC1, 0xC2  # markers of a baseline, an extended and a progressive frame
-BLOCKS, WIDTHS, WIDEST = 64, 16, 4096  # what a thread takes from malloc for a width; for how many and which widths
+BLOCKS, MOST = 64, 1024  # what a thread takes from malloc for a width; about the most that it keeps
+NARROWEST, WIDEST = 150, 4096  # the pixels of such rows; CPython has its own memory for less than 512 bytes
+EMPTY = sys.getsizeof(b"")  # bytes that Python takes beside those of a bytes object
 BARE = 0x00, 0x01, 0xFF, *range(0xD0, 0xDA)  # markers without a length
 
 
@@ -39,7 +47,7 @@ def decode_jpeg(content: bytes) -> np.ndarray | None:
         if simplejpeg is not None:
             return _by_simplejpeg(content, *size)
         _rows.keep(size[0])
-        return pixels_of(Image.frombytes("RGB", size, content, "jpeg", "RGB", ""))
+        return _canvas.decode(content, size)
     except Exception:
         return None
 
@@ -48,23 +56,64 @@ class _Rows(threading.local):
     """Memory that a thread keeps, so that malloc gives Pillow's decoder other memory for a row of pixels.
 
     libjpeg-turbo writes a row that begins at a multiple of 32 bytes past the cache, from which Pillow copies it next:
-    JPEGs then take up to 1.4 times as long. Where rows begin is chance, but stays so from image to image.
+    JPEGs then take up to 1.4 times as long. Where rows begin is chance, but stays so until other work moves the heap.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[int, list[np.ndarray]] = {}
+        self._kept: list[np.ndarray] = []
 
     def keep(self, width: int) -> None:
-        """Take blocks for rows of `width` pixels, keep those that begin at multiples of 32, and give the others back.
+        """Where rows of `width` pixels would begin so, take blocks, keep those that do, and give the others back.
 
         Between them lie blocks that are 16 bytes longer: with one of both the next begins elsewhere.
         """
-        if width <= WIDEST and width not in self._kept and len(self._kept) < WIDTHS:
+        if NARROWEST <= width <= WIDEST and len(self._kept) < MOST and _begin_so(width):
             blocks = [np.empty(4 * width + 16 * (k % 2), np.uint8) for k in range(BLOCKS)]
-            self._kept[width] = [block for k, block in enumerate(blocks) if k % 2 or _address(block) % 32 == 0]
+            self._kept += [block for k, block in enumerate(blocks) if k % 2 or _address(block) % 32 == 0]
+
+
+def _begin_so(width: int) -> bool:
+    """Return whether any of the next rows of `width` pixels would begin at a multiple of 32 bytes.
+
+    Bytes of zeros are taken from calloc whole, as Pillow's rows are; numpy and malloc have caches of their own.
+    """
+    nbytes = 4 * width - EMPTY
+    rows = bytes(nbytes), bytes(nbytes), bytes(nbytes)  # which one the decoder gets depends on what else it takes
+    return 0 in [id(row) % 32 for row in rows]
 
 
 _rows = _Rows()
+
+
+class _Canvas(threading.local):
+    """A thread's image, into which Pillow decodes JPEGs of its size once the pixels of the last one are released.
+
+    A new image costs an allocation, a fill, a view through Arrow's interface, and memory that is not in the cache.
+    """
+
+    _image: Image.Image | None = None
+    _memory: np.ndarray | None = None  # the image's pixels
+    _given: Callable[[], object]  # returns the pixels that were returned last, None once they are released
+
+    def decode(self, content: bytes, size: tuple[int, int]) -> np.ndarray:
+        """Return the pixels of a JPEG of this size (width, height)."""
+        from PIL import Image
+
+        image, memory = self._image, self._memory
+        if image is None or image.size != size or self._given() is not None:
+            image = Image.new("RGB", size)
+            memory = four_bytes(image)
+        self._image = self._memory = None
+        image.frombytes(content, "jpeg", "RGB", "")
+        if memory is None:  # of a very large image, or in an old Pillow
+            return pixels_of(image)
+        self._image, self._memory = image, memory
+        pixels = np.frombuffer(memory.data, np.uint8)  # lives as long as its views
+        self._given = weakref.ref(pixels)
+        return pixels.reshape(memory.shape)
+
+
+_canvas = _Canvas()
 
 
 def _by_simplejpeg(content: bytes, width: int, height: int) -> np.ndarray:

@@ -60,9 +60,39 @@ def test_pixels_are_pillows(decoder, kind):
 
 
 def test_without_the_extra_pillow_decodes(monkeypatch):
-    monkeypatch.setattr(Image, "frombytes", lambda *given: Image.new("RGB", (53, 37), (7, 8, 9)))
+    monkeypatch.setattr(Image.Image, "frombytes", lambda image, *given: image.paste((7, 8, 9), (0, 0, 53, 37)))
     monkeypatch.setattr(readers_jpeg, "simplejpeg", None)
     assert decode_image(KINDS["plain"])[:, 0, 0].tolist() == [9, 8, 7]
+
+
+def test_pixels_stay_while_they_are_used(decoder):
+    first = decode_jpeg(KINDS["plain"])
+    part, before = first[3:5, :, 1], first.copy()
+    for kind in ("every colour sampled", "plain", "of one pixel", "progressive"):
+        decode_jpeg(KINDS[kind])
+    np.testing.assert_array_equal(first, before)
+    del first
+    other = decode_jpeg(KINDS["every colour sampled"])
+    np.testing.assert_array_equal(part, before[3:5, :, 1])
+    assert not np.shares_memory(part, other)
+
+
+def test_pillow_decodes_into_memory_that_is_released(monkeypatch):
+    monkeypatch.setattr(readers_jpeg, "simplejpeg", None)
+    places = []
+    for kind in ("plain", "every colour sampled", "progressive"):
+        pixels = decode_jpeg(KINDS[kind])
+        places.append(pixels.ctypes.data)
+        with Image.open(io.BytesIO(KINDS[kind])) as other:
+            np.testing.assert_array_equal(pixels[:, :, :3], np.asarray(other))
+        del pixels
+    assert len({*places}) == 1
+
+
+def test_a_damaged_jpeg_leaves_the_next_one_whole(decoder):
+    assert decode_jpeg(KINDS["plain"][:-300]) is None
+    with Image.open(io.BytesIO(KINDS["plain"])) as other:
+        np.testing.assert_array_equal(decode_jpeg(KINDS["plain"])[:, :, :3], np.asarray(other))
 
 
 @pytest.mark.parametrize("color", [None, True, False])
@@ -131,9 +161,12 @@ blocks = [np.empty(draw.randrange(8, 6000), np.uint8) for _ in range(3000)]  # t
 draw.shuffle(blocks)
 del blocks[1500:]
 begin_there = 0
-for width in (256, 333, 375, 500, 1000):
+for width in 2 * (256, 333, 375, 500, 1000):
     content = written(size=(width, 5))
-    for _ in range(20):
+    blocks += [np.empty(draw.randrange(8, 6000), np.uint8) for _ in range(1500)]  # other work moves the heap
+    draw.shuffle(blocks)
+    del blocks[1500:]
+    for _ in range(10):
         assert readers.jpeg.decode_jpeg(content) is not None
         row = np.zeros(4 * width, np.uint8)  # by calloc, as Pillow's decoder has it
         begin_there += row.__array_interface__["data"][0] % 32 == 16
@@ -148,8 +181,19 @@ def test_pillows_decoder_gets_memory_for_rows_that_begins_where_it_writes_into_t
     assert int(done.stdout) >= 80, done  # of 100; without, half
 
 
-def test_a_thread_keeps_memory_for_some_widths_alone():
+def test_a_thread_keeps_memory_within_bounds(monkeypatch):
+    monkeypatch.setattr(readers_jpeg, "_begin_so", lambda width: True)
     rows = readers_jpeg._Rows()
-    for width in range(readers_jpeg.WIDEST + 1, 0, -200):
+    for width in (readers_jpeg.NARROWEST - 1, readers_jpeg.WIDEST + 1):
         rows.keep(width)
-    assert [*rows._kept] == [*range(readers_jpeg.WIDEST - 199, 0, -200)][: readers_jpeg.WIDTHS]
+    assert not rows._kept
+    for _ in range(100):
+        rows.keep(readers_jpeg.NARROWEST)
+    assert readers_jpeg.MOST <= len(rows._kept) < readers_jpeg.MOST + readers_jpeg.BLOCKS
+
+
+def test_a_thread_keeps_no_memory_where_rows_begin_elsewhere(monkeypatch):
+    monkeypatch.setattr(readers_jpeg, "_begin_so", lambda width: False)
+    rows = readers_jpeg._Rows()
+    rows.keep(readers_jpeg.NARROWEST)
+    assert not rows._kept
