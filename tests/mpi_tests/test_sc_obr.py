@@ -1,12 +1,13 @@
 """SC-OBR (S-Caffe, section 4.3): gradients meet during the backward pass, and each bucket is updated at once."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from events import recorded, tower_solver
 
 from scaffe.parallel.drive import Hook
-from scaffe.parallel.maker import make_workflow
+from scaffe.parallel.maker import CACHED, make_workflow, may_update_early
 from scaffe.parallel.run import Run
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -59,3 +60,17 @@ def test_on_one_node_shrink_updates_the_same_buckets_after_the_last_sum(solver):
     assert solver.parts.workflow.early and late.early == (solver.parts.collectives.shape.nodes > 1)
     assert late.buckets == solver.parts.workflow.buckets
     late.close()
+
+
+@pytest.mark.parametrize(
+    ("loss", "drive", "nodes", "nbytes", "early"),
+    [
+        ("stop", "hook", 1, inf, True),
+        ("shrink", "hook", 1, 0, False),
+        ("shrink", "helper", 1, CACHED, True),
+        ("shrink", "helper", 1, CACHED + 4, False),
+        ("shrink", "helper", 2, inf, True),
+    ],
+)
+def test_with_shrink_updates_are_early_where_copies_cost_less(loss, drive, nodes, nbytes, early):
+    assert may_update_early(Run("SC-OBR", drive=drive, on_rank_loss=loss), nodes, nbytes) is early

@@ -62,7 +62,7 @@ class Tolerant(MPI.Intracomm):
 def solver(monkeypatch, param: SolverParameter, run: Run, watching: Watching = UNWATCHED, **given: Any) -> Solver:
     """Return the solver of a rank that goes on where the other is lost. Updates may be early, as between nodes."""
     monkeypatch.setitem(os.environ, FAULT_TOLERANT, "1")
-    monkeypatch.setattr(maker, "may_update_early", lambda run, nodes: True)
+    monkeypatch.setattr(maker, "may_update_early", lambda run, nodes, nbytes: True)
     return Solver(param, world=OneLeft(), compute=Compute(engine="reference"), run=run, watching=watching, **given)
 
 
