@@ -41,9 +41,11 @@ def pixels_of(image: Image.Image, mode: str = "RGB") -> np.ndarray:
 def four_bytes(image: Image.Image) -> np.ndarray | None:
     """Return a view of the pixels of a loaded RGB or RGBA image (H x W x 4, uint8). It keeps Pillow's memory alive.
 
-    Returns None where Pillow stores a very large image in several blocks, or is older than 11.2, which has no such
-    interface.
+    Returns None where Pillow stores a very large image in several blocks, where the pixels are another array's or a
+    mapped file's, over which Pillow before 13 crashes, or where it is older than 11.2, which has no such interface.
     """
+    if image.readonly:
+        return None
     try:
         capsule = image.__arrow_c_array__()[1]
     except (AttributeError, ValueError, MemoryError):
