@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import onnx
 import onnx_backend
+import onnxruntime
 import pytest
 from deploy_draw import DeployDraw
 from google.protobuf import text_format
@@ -21,6 +22,9 @@ from scaffe.onnx.model import model_of
 from scaffe.proto import NetParameter
 
 CLOSE = 1e-5
+# onnxruntime 1.23, the newest for Python 3.10, and 1.24 leave uneven padding out of a mean that includes it; 1.32
+# computes as ONNX's reference.
+COUNTS_UNEVEN = tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 32)
 X = np.random.default_rng(0).normal(size=(2, 3, 5, 6)).astype(np.float32)
 
 
@@ -89,6 +93,8 @@ def test_a_convolution_with_other_padding_at_each_side():
 def test_pooling_with_any_padding(kind, include, ceil, pads):
     if kind == "MaxPool" and include:
         pytest.skip("a maximum counts no padding")
+    if include and pads[:2] != pads[2:] and not COUNTS_UNEVEN:
+        pytest.skip(f"onnxruntime {onnxruntime.__version__} does not count uneven padding")
     more = {"count_include_pad": include} if kind == "AveragePool" else {}
     for strides in ([1, 1], [2, 2], [3, 1]):
         pool = node(kind, kernel_shape=[3, 3], strides=strides, pads=pads, ceil_mode=ceil, **more)
