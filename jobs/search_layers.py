@@ -159,7 +159,7 @@ class NetDraw:
 
     def pooling(self, x: Top) -> Top:
         """Add a pooling, of averages three times out of four."""
-        if min(x.shape[1:]) < 3:
+        if min(x.shape[1:], default=0) < 3:
             return self.activation(x)
         pool, kernel, stride = (
             "MAX" if self.chance(0.25) else "AVE",

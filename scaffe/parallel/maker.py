@@ -29,7 +29,7 @@ from scaffe.setting import parse_bytes
 from scaffe.solvers.rule import Rule
 
 GATHERED = 1 << 20, 4 << 20  # least and most bytes of a bucket that instances sum, and whose update one of them does
-CACHED = 4 << 20  # bytes of parameters whose copies, with the history's, stay in a processor's cache
+FEW = 4 << 20  # bytes of parameters that cost less to copy, with their history, than updates that nothing hides
 DEVICE_BUCKET = 25 << 20  # bytes, where no table says otherwise
 PARTS = 8  # buckets for each instance, if they have such sizes: a few, so that all have as much to do
 
@@ -65,7 +65,8 @@ def make_workflow(
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
     others = instances, _rounded(run, net), functions
-    early = may_update_early(run, comm.shape.nodes, net.packed.nbytes if net.engine.in_host_memory else inf)
+    by_helper = net.engine.in_host_memory and not instances  # else others drive messages
+    early = may_update_early(run, comm.shape.nodes, net.packed.nbytes if by_helper else inf)
     given = world, comm, net, update, rule, nbytes, run.drive, *how, *others
     parts = WorkflowParts(*given, early=early, check=check, owners=run.owners, residuals=residuals)
     return registered()[run.workflow](parts)
@@ -75,9 +76,9 @@ def may_update_early(run: Run, nodes: int, nbytes: float) -> bool:
     """Return whether buckets may be updated before all sums of an iteration are complete.
 
     An early update can be broken off, so with shrink a bucket is copied first: that pays off between nodes, and for the
-    helper where `nbytes` of parameters and their history stay in the cache.
+    helper where there are FEW `nbytes` of parameters.
     """
-    return not run.shrinks or nodes > 1 or (run.drive == "helper" and nbytes <= CACHED)
+    return not run.shrinks or nodes > 1 or (run.drive == "helper" and nbytes <= FEW)
 
 
 def _rounded(run: Run, net: Net) -> RoundedParameters | None:

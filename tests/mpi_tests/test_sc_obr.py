@@ -6,8 +6,9 @@ from math import inf
 import pytest
 from events import recorded, tower_solver
 
+from scaffe.parallel import maker
 from scaffe.parallel.drive import Hook
-from scaffe.parallel.maker import CACHED, make_workflow, may_update_early
+from scaffe.parallel.maker import FEW, make_workflow, may_update_early
 from scaffe.parallel.run import Run
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -52,6 +53,15 @@ def test_a_bucket_is_updated_and_sent_out_while_the_backward_pass_goes_on(solver
         assert (held["before ip1"] == solver.net.params["ip5"][0].data).all()
 
 
+@pytest.mark.parametrize(("few", "early"), [(FEW, True), (0, False)])
+def test_on_one_node_shrink_updates_few_parameters_early_by_the_helper(solver, monkeypatch, few, early):
+    monkeypatch.setattr(maker, "FEW", few)
+    run, parts = replace(solver.job.run, on_rank_loss="shrink", drive="helper"), solver.parts
+    made = make_workflow(run, solver.world, parts.collectives, solver.net, parts.update, parts.rule)
+    assert made.early == (early or parts.collectives.shape.nodes > 1)
+    made.close()
+
+
 def test_on_one_node_shrink_updates_the_same_buckets_after_the_last_sum(solver):
     run = replace(solver.job.run, on_rank_loss="shrink")
     late = make_workflow(
@@ -67,8 +77,8 @@ def test_on_one_node_shrink_updates_the_same_buckets_after_the_last_sum(solver):
     [
         ("stop", "hook", 1, inf, True),
         ("shrink", "hook", 1, 0, False),
-        ("shrink", "helper", 1, CACHED, True),
-        ("shrink", "helper", 1, CACHED + 4, False),
+        ("shrink", "helper", 1, FEW, True),
+        ("shrink", "helper", 1, FEW + 4, False),
         ("shrink", "helper", 2, inf, True),
     ],
 )
