@@ -66,8 +66,8 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         # One write per line: other ranks may write to the same terminal.
         line = f"{self.format(record)}\n"
-        if bars := sys.modules.get("tqdm"):
-            bars.tqdm.write(line, file=sys.stderr, end="")
+        if bar := getattr(sys.modules.get("tqdm"), "tqdm", None):  # which another thread may be importing
+            bar.write(line, file=sys.stderr, end="")
         else:  # no bar was ever shown
             sys.stderr.write(line)
         sys.stderr.flush()

@@ -84,12 +84,12 @@ _run = BaseProcess.run
 def _run_and_end(self: BaseProcess) -> None:
     """Run a process, and end what makes it a rank while its exception is known.
 
-    From Python 3.13 on multiprocessing has printed that before it calls exit functions.
+    From Python 3.13 on multiprocessing has printed that before it calls exit functions. A subclass's `run` may go on.
     """
     try:
         _run(self)
     finally:
-        if _joined is not None:
+        if _joined is not None and type(self).run is _run_and_end:
             _joined.end()
 
 

@@ -70,7 +70,7 @@ def test_pixels_stay_while_they_are_used(decoder):
     part, before = first[3:5, :, 1], first.copy()
     for kind in ("every colour sampled", "plain", "of one pixel", "progressive"):
         decode_jpeg(KINDS[kind])
-    np.testing.assert_array_equal(first, before)
+        np.testing.assert_array_equal(first, before)
     del first
     other = decode_jpeg(KINDS["every colour sampled"])
     np.testing.assert_array_equal(part, before[3:5, :, 1])

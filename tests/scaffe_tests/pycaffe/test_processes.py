@@ -19,11 +19,12 @@ import multiprocessing, os, signal, sys
 import scaffe.pycaffe as caffe
 
 def solve(file, uid, rank, count, ending):
+    global ran
     caffe.set_mode_gpu()
     caffe.set_solver_count(count)
     caffe.set_solver_rank(rank)
     caffe.set_multiprocess(True)
-    solver = caffe.SGDSolver(file)
+    ran = solver = caffe.SGDSolver(file)
     nccl = caffe.NCCL(solver, uid)
     nccl.bcast()
     solver.add_callback(nccl)
@@ -44,7 +45,8 @@ def solve(file, uid, rank, count, ending):
 
 class OwnRun(multiprocessing.Process):
     def run(self):
-        solve(*self._args)
+        super().run()
+        ran.step(1)  # it is not closed yet
 
 if __name__ == "__main__":
     file, count, method, ending = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]

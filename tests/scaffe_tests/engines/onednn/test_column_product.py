@@ -85,10 +85,16 @@ def test_a_convolutions_frozen_parameter_gets_no_gradient(frozen: int) -> None:
         assert isinstance(pair.product, ColumnProduct)
 
 
-@pytest.mark.parametrize(("size", "takes"), [(4, True), (40, False)], ids=["outweighing", "outweighed"])
-def test_weights_that_outweigh_bottom_and_top_take_it_without_avx512(size: int, takes: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "spread", "takes"),
+    [(4, "", True), (40, "", False), (4, "dilation: 2", False)],
+    ids=["outweighing", "outweighed", "dilated"],
+)
+def test_weights_that_outweigh_bottom_and_top_take_it_without_avx512(size: int, spread: str, takes: bool) -> None:
     layer = 'layer { name: "c" type: "Convolution" bottom: "x0" top: "y" convolution_param {'
-    net = assert_engines_agree(f"{layer} num_output: 192 kernel_size: 3 pad: 1 }} }}", (2, 192, size, size), passes=2)
+    net = assert_engines_agree(
+        f"{layer} num_output: 192 kernel_size: 3 pad: 1 {spread} }} }}", (2, 192, size, size), passes=2
+    )
     (pair,) = net.layer_dict["c"]._primitives.pairs
     assert isinstance(pair.product, ColumnProduct) == (takes and not uses(AVX512))
 
