@@ -65,8 +65,8 @@ def make_workflow(
     nbytes = _bucket_bytes(run, world, comm, net)
     how = run.collective, run.how, run.how_down
     others = instances, _rounded(run, net), functions
-    by_helper = net.engine.in_host_memory and not instances  # else others drive messages
-    early = may_update_early(run, comm.shape.nodes, net.packed.nbytes if by_helper else inf)
+    copied = net.packed.nbytes if net.engine.in_host_memory and not instances else inf  # instances have another drive
+    early = may_update_early(run, comm.shape.nodes, copied)
     given = world, comm, net, update, rule, nbytes, run.drive, *how, *others
     parts = WorkflowParts(*given, early=early, check=check, owners=run.owners, residuals=residuals)
     return registered()[run.workflow](parts)
